@@ -3,9 +3,9 @@
 #     docker build -t trilateral .
 #     docker run --rm trilateral --version
 #
-# x86-64 only: the library for private set intersection is published for no other processor. The kernel is compiled for
-# plain x86-64, and only its arithmetic functions for AVX2 or AVX-512, which are used where the processor has it. So an
-# image built on one machine runs on every other. Without either, gmpy2 takes 5 to 15 times as long. See docs/kernel.md.
+# For x86-64: the kernels run on no other processor. They are compiled for plain x86-64, and only their arithmetic
+# functions for AVX2 or AVX-512, which are used where the processor has it. So an image built on one machine runs on
+# every other. Without either, gmpy2 takes 5 to 15 times as long. See docs/kernel.md.
 #
 # The image contains phe, which is under the GPLv3. If you hand the image on, the GPLv3's terms apply; see
 # docs/deployment.md.
@@ -41,7 +41,7 @@ COPY guest_party guest_party
 COPY coordinator coordinator
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
     && pip --python /opt/trilateral/bin/python install --no-deps --no-index dist/*.whl \
-    && /opt/trilateral/bin/python -I -c "import trilateral.common.paillier.native._kernel, trilateral.common.shares.native._kernel"
+    && /opt/trilateral/bin/python -I -c "import trilateral.common.curve25519.native._kernel, trilateral.common.paillier.native._kernel, trilateral.common.shares.native._kernel"
 
 
 FROM python

@@ -107,7 +107,7 @@ clean: ## Remove everything that make made, including .venv
 		docs/_build docs/project docs/reference
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(SET_UP): pyproject.toml requirements-dev.txt $(wildcard common/paillier/native/*.[ch] common/shares/native/*.[ch])
+$(SET_UP): pyproject.toml requirements-dev.txt $(wildcard common/*/native/*.[ch])
 	@"$(PYTHON)" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null || { \
 		echo "'$(PYTHON)' is not Python 3.11, 3.12 or 3.13; name one: make PYTHON=/path/to/python3" >&2; \
 		exit 1; }
@@ -116,6 +116,6 @@ $(SET_UP): pyproject.toml requirements-dev.txt $(wildcard common/paillier/native
 	@$(PIP) install -q --require-hashes -r requirements-dev.txt
 	@rm -f common/*/native/_kernel.*so # so that one of an older source does not stay if the build fails
 	@$(PIP) install -q --no-deps --no-build-isolation -e .
-	@$(BIN)/python -c 'import trilateral.common.paillier.native._kernel, trilateral.common.shares.native._kernel' 2>/dev/null || echo "a kernel was not built, so" \
-		"the arithmetic of paillier is five and that of shares forty times slower: install gcc and the headers of Python (Debian: python3-dev), then run make clean"
+	@$(BIN)/python -c 'import trilateral.common.curve25519.native._kernel, trilateral.common.paillier.native._kernel, trilateral.common.shares.native._kernel' 2>/dev/null || echo "a kernel was not built, so" \
+		"the arithmetic of alignments and of paillier is up to five and that of shares forty times slower: install gcc and the headers of Python (Debian: python3-dev), then run make clean"
 	@touch $@

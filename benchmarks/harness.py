@@ -93,6 +93,7 @@ class Setup:
             and 1.
         preprocessing: Preprocessing settings of both parties.
         processes: Starts the three processes, from their configuration files and the files for their logs.
+        party: Further settings of both parties' processes.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class Setup:
         tables: Mapping[Role, pd.DataFrame | Path],
         preprocessing: dict[str, Any] | None = None,
         processes: Callable[[dict[Role, Path], dict[Role, Path]], LocalProcesses] = LocalProcesses,
+        party: Mapping[str, Any] | None = None,
     ) -> None:
         self._make_processes = processes
         addresses = free_addresses()
@@ -124,6 +126,8 @@ class Setup:
                 config["datasets"][DATASET]["label"] = {"column": "label", "positive": "1", "negative": "0"}
                 # The labels are made up or published, and the paper's batches are small for this rule.
                 config["policy"] = {"min_label_bits": 0}
+            if role in PARTIES:
+                config |= party or {}
             self._configs[role].write_text(yaml.safe_dump(config))
 
     def config(self, role: Role) -> ProcessConfig:
@@ -151,17 +155,20 @@ class Setup:
         Raises:
             TrilateralError: A job failed. The text ends with the last lines of the logs.
         """
-        processes = self._make_processes(self._configs, self._logs)
-        try:
-            with processes:
-                return [self.train_in(processes, job) for job in jobs]
-        except TrilateralError as error:
-            raise TrilateralError(f"{error}\n{processes.log_tails()}") from error
+        with self.serving() as processes:
+            return [self.train_in(processes, job) for job in jobs]
 
     def train_in(self, processes: LocalProcesses, job: JobConfig) -> Training:
-        """Run one job in processes that `serving` has started."""
+        """Run one job in processes that `serving` has started.
+
+        Raises:
+            TrilateralError: The job failed. The text ends with the last lines of the logs.
+        """
         before = processor_seconds(processes.pids)
-        began, ended = asyncio.run(_run(self.config(Role.GUEST), job))
+        try:
+            began, ended = asyncio.run(_run(self.config(Role.GUEST), job))
+        except TrilateralError as error:
+            raise TrilateralError(f"{error}\n{processes.log_tails()}") from error
         after = processor_seconds(processes.pids)
         folders = {role: JobFolder(self.config(role).state, job.name) for role in Role}
         return Training(

@@ -29,7 +29,7 @@ SETTLE_SECONDS = 1.0
 """After a job, until the processes have given back what it took."""
 COMMAND = ["typer", "trilateral.cli.main", "trilateral.common.config.load"]
 LIBRARIES = ["numpy", "gmpy2", "cryptography.x509", "grpc.aio", "grpc_health.v1.health", "prometheus_client"]
-TABLE_LIBRARIES = ["pyarrow.csv", "pyarrow.parquet", "pyarrow.compute", "private_set_intersection.python"]
+TABLE_LIBRARIES = ["pyarrow.csv", "pyarrow.parquet", "pyarrow.compute", "nacl.bindings"]
 NOT_LOADED = ["pandas", "scipy.optimize", "sklearn.linear_model"]
 """What no server loads for a job with default settings."""
 

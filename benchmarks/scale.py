@@ -22,6 +22,7 @@ import statistics
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -35,26 +36,28 @@ from benchmarks.made_tables import DATASET, table_path, write_tables
 from benchmarks.optimum import Objective
 from benchmarks.stored_rows import StoredRows
 from trilateral.common.base.roles import PARTIES, Role
-from trilateral.common.base.scratch import SCRATCH
 from trilateral.common.config.job import JobConfig
 from trilateral.common.jobs.arithmetic import use_arithmetic
+from trilateral.common.scratch.folders import SCRATCH
 
 POLL_SECONDS = 0.1
 
 
-class PeakSize:
-    """A context manager that records the peak size of folders, which come and go.
+class PeakScratch:
+    """A context manager that records the peak size of each party's scratch space: of open files, which have no name.
 
     Args:
-        folders: The folders by name.
+        pids: The processes.
+        folders: Their scratch folders.
     """
 
-    def __init__(self, folders: Mapping[str, Path]) -> None:
+    def __init__(self, pids: Mapping[Role, int], folders: Mapping[Role, Path]) -> None:
+        self._pids = pids
         self._folders = folders
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch)
-        self.mb = dict.fromkeys(folders, 0.0)
-        """The peak of each folder so far."""
+        self.mb = dict.fromkeys(map(str, folders), 0.0)
+        """The peak of each process so far."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -66,38 +69,56 @@ class PeakSize:
 
     def _watch(self) -> None:
         while not self._ended.wait(POLL_SECONDS):
-            for name, folder in self._folders.items():
-                self.mb[name] = max(self.mb[name], round(_size(folder) / 1e6, 1))
+            for role, folder in self._folders.items():
+                self.mb[role] = max(self.mb[role], round(_open_bytes(self._pids[role], folder) / 1e6, 1))
 
 
-def _size(folder: Path) -> int:
-    """Return the bytes that the files of a folder take on the disk."""
-    size = 0
-    for path in folder.rglob("*"):
-        try:
-            size += path.stat().st_blocks * 512
-        except FileNotFoundError:
-            continue  # removed since it was listed
-    return size
+def _open_bytes(pid: int, folder: Path) -> int:
+    """Return the bytes on the disk of the files below a folder that a process has open."""
+    sizes = {}
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):  # closed since it was listed
+            if path.readlink().is_relative_to(folder):
+                file = path.stat()
+                sizes[file.st_ino] = file.st_blocks * 512
+    return sum(sizes.values())
+
+
+def job_of(protocol: Protocol, rounds: int | None, tolerance: float) -> JobConfig:
+    """Return a job on all rows; with `rounds` None, of as many rounds as a job has by default at most."""
+    epochs = {} if rounds is None else {"epochs": rounds}
+    return JobConfig(
+        name="scale", dataset=DATASET, aligned=True, protocol=protocol, holdout=0, tolerance=tolerance, **epochs
+    )
 
 
 def train(
-    folder: Path, tables: Mapping[Role, Path], protocol: Protocol, rounds: int | None, **settings: Any
+    folder: Path,
+    tables: Mapping[Role, Path],
+    protocol: Protocol,
+    rounds: int | None,
+    *,
+    tolerance: float = TOLERANCE,
+    party: Mapping[str, Any] | None = None,
 ) -> tuple[JobConfig, Training, dict[str, float]]:
-    """Train once, and return the job, its figures, and the peak size of each party's scratch folder."""
-    job = JobConfig(
-        name="scale",
-        dataset=DATASET,
-        aligned=True,
-        protocol=protocol,
-        holdout=0,
-        tolerance=TOLERANCE,
-        **({} if rounds is None else {"epochs": rounds}),
-        **settings,
-    )
-    setup = Setup(folder, tables)
-    with PeakSize({str(role): setup.config(role).state / SCRATCH for role in PARTIES}) as scratch:
-        (training,) = setup.train(job)
+    """Train once in new processes.
+
+    Args:
+        folder: Where the processes have their files.
+        tables: The tables of both parties.
+        protocol: The protocol of the job.
+        rounds: The most rounds; None for the default of a job.
+        tolerance: The tolerance of the job.
+        party: Further settings of both parties' processes.
+
+    Returns:
+        The job, its figures, and the peak size of each party's scratch space in megabytes.
+    """
+    job = job_of(protocol, rounds, tolerance)
+    setup = Setup(folder, tables, party=party)
+    folders = {role: setup.config(role).state / SCRATCH for role in PARTIES}
+    with setup.serving() as processes, PeakScratch(processes.pids, folders) as scratch:
+        training = setup.train_in(processes, job)
     return job, training, scratch.mb
 
 

@@ -2,11 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from typing import Any, Self
 
 from trilateral.common.base.errors import PeerError, StoppedError, TrilateralError
 from trilateral.common.base.outcome import Outcome, outcome_of
+from trilateral.common.base.progress import Remaining, duration
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.jobs.journal import Record
@@ -21,11 +23,29 @@ from trilateral.common.protocol.messages import (
     JobEnded,
     Message,
     OpenJob,
+    RoundProgress,
     RoundReport,
+    StageProgress,
 )
 from trilateral.common.rpc.calls import Silence
 from trilateral.common.rpc.channel import Peer
 from trilateral.coordinator.job_record import read_status
+
+SHOW_SECONDS = 0.5
+"""Minimum time between two changes of the status that show nothing but progress."""
+
+
+@dataclass
+class _Stage:
+    """What a party does before the first round."""
+
+    newest: StageProgress
+    remaining: Remaining
+
+    def __str__(self) -> str:
+        done = self.newest.done
+        how_far = f" ({_how_far(done, self.remaining.seconds_left(done))})" if 0 < done < 1 else ""
+        return f"{self.newest.stage}{how_far}"
 
 
 class Job:
@@ -35,9 +55,19 @@ class Job:
         config: the job's settings.
         job_id: run ID of its first session.
         known: the status that an earlier process saved; None for a new job.
+        clock: returns seconds since a fixed moment.
     """
 
-    def __init__(self, config: JobConfig, job_id: bytes, known: JobStatus | None = None) -> None:
+    def __init__(
+        self,
+        config: JobConfig,
+        job_id: bytes,
+        known: JobStatus | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._shown_at = clock()
+        """When progress was shown last."""
         self.name = config.name
         self.id = job_id
         self.fruitless = 0
@@ -55,8 +85,9 @@ class Job:
         self.begin_session()
         self._left = False
         self._waiting: dict[Role, str] = {}
+        self._round = Remaining(clock)
         self._aligned = False
-        self._started = time.monotonic()
+        self._started = clock()
         self._changed = asyncio.Event()
 
     @classmethod
@@ -81,6 +112,8 @@ class Job:
         if self._protocol == "paillier":
             self._status.detail = "making the job's key"
         self._n_opened = self._n_caught_up = 0
+        self._stages: dict[Role, _Stage] = {}
+        self._alignment: Remaining | None = None
         if why is not None:
             self._status.notes.append(f"the job continues in another session: {why}")
 
@@ -149,6 +182,8 @@ class Job:
                     self.update(detail="the parties are reading their tables")
             case AlignmentProgress() if self._status.state == JOB_STATE_STARTING:
                 self._on_alignment(message)
+            case RoundProgress():
+                self._on_progress(message)
             case BeginRound(key=key, over=True):
                 self._n_caught_up += 1
                 self.update(detail=f"sending round {key.round} to a party whose journal lacks it")
@@ -166,12 +201,45 @@ class Job:
             case JobEnded(loss=float(loss)):  # `end` shows it.
                 self._status.detail, self._status.epoch, self._status.loss = message.reason, message.epochs, loss
 
+    def on_stage(self, party: Role, progress: StageProgress) -> None:
+        """Show how far a party has come before the first round."""
+        known = self._stages.get(party)
+        if known is None or known.newest.stage is not progress.stage:
+            self._stages[party] = _Stage(progress, Remaining(self._clock, progress.done))
+        else:
+            known.newest = progress
+        if self._status.state == JOB_STATE_STARTING and self._is_due():
+            self.update(detail="; ".join(f"the {party} is {self._stages[party]}" for party in sorted(self._stages)))
+
+    def _on_progress(self, progress: RoundProgress) -> None:
+        """Show how far a round has come."""
+        key, status = progress.key, self._status
+        if (key.round, key.attempt) != (status.round, status.attempt) or not self._is_due():
+            return
+        left = self._round.seconds_left(progress.rows_done / progress.n_rows) if progress.n_rows else None
+        status.ClearField("seconds_left")
+        if left is not None:
+            status.seconds_left = left
+        self.update(rows_done=progress.rows_done, n_rows=progress.n_rows)
+
+    def _is_due(self) -> bool:
+        """Return whether to show progress, which may come many times a second."""
+        now = self._clock()
+        if now - self._shown_at < SHOW_SECONDS:
+            return False
+        self._shown_at = now
+        return True
+
     def _on_alignment(self, progress: AlignmentProgress) -> None:
         counts = f"the host has {progress.n_host:,} rows, the guest {progress.n_guest:,}"
         if progress.done < progress.n_shards:
+            done = progress.done / progress.n_shards
+            self._alignment = self._alignment or Remaining(self._clock, done)
+            left = self._alignment.seconds_left(done)
+            rest = "" if left is None else f", about {duration(left)} left"
             self.update(
                 detail=f"the parties are looking for their common rows: {progress.done} of {progress.n_shards} parts "
-                f"done, {progress.n_common:,} rows found; {counts}"
+                f"done{rest}, {progress.n_common:,} rows found; {counts}"
             )
         elif not self._aligned:
             self._aligned = True
@@ -187,6 +255,9 @@ class Job:
         if attempt > 1:
             self._status.notes.append(f"round {number} was begun again, attempt {attempt}")
         # A job that trains undisturbed needs no text besides its numbers.
+        self._shown_at, self._round = self._clock(), Remaining(self._clock)
+        self._status.rows_done = self._status.n_rows = 0
+        self._status.ClearField("seconds_left")
         self.update(state=JOB_STATE_TRAINING, detail="", round=number, attempt=attempt)
 
     def _on_report(self, report: RoundReport) -> None:
@@ -210,6 +281,8 @@ class Job:
         status.CopyFrom(self._status)
         status.seconds = self._elapsed()
         status.state = END_STATES[outcome_of(error)]
+        for name in ("rows_done", "n_rows", "seconds_left"):  # of a round that is over
+            status.ClearField(name)
         if error is not None:
             status.detail = str(error)
         return status
@@ -222,7 +295,12 @@ class Job:
         self._changed = self.ended  # The process remembers many ended jobs: keep one event for each.
 
     def _elapsed(self) -> float:
-        return self._seconds + time.monotonic() - self._started
+        return self._seconds + self._clock() - self._started
+
+
+def _how_far(done: float, seconds_left: float | None) -> str:
+    rest = "" if seconds_left is None else f", about {duration(seconds_left)} left"
+    return f"{done:.0%}{rest}"
 
 
 _EVALUATED = "on the hold-out rows: log loss"

@@ -242,6 +242,7 @@ class CoordinatorJobs(ProcessJobs):
             on_message=job.on_message,
             on_record=on_record,
             on_wait=job.on_wait,
+            on_stage=job.on_stage,
         )
 
         async def begin() -> Machine:

@@ -55,9 +55,9 @@ def join(host: TrainingBlock, guest: TrainingBlock) -> JoinedTable:
     penalty[:n_host, :n_host] = host.penalty
     penalty[n_host:, n_host:] = guest.penalty
     return JoinedTable(
-        columns=np.hstack([host.columns, guest.columns]),
+        columns=np.hstack([np.asarray(host.columns), np.asarray(guest.columns)]),
         labels=guest.labels,
-        holdout_columns=np.hstack([host.holdout_columns, guest.holdout_columns]),
+        holdout_columns=np.hstack([np.asarray(host.holdout_columns), np.asarray(guest.holdout_columns)]),
         holdout_labels=guest.holdout_labels,
         penalty=penalty,
         n_host=n_host,

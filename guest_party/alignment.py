@@ -1,10 +1,9 @@
 """The guest's side of an alignment over gRPC. The guest asks the host for each shard, several shards at a time."""
 
 import asyncio
-import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from secrets import token_bytes
@@ -12,14 +11,18 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
+from trilateral.common.base.arrays import Rows
 from trilateral.common.base.errors import ProtocolError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.base.tasks import for_each
+from trilateral.common.compute.engine import OpenEngine
+from trilateral.common.compute.local import LOCAL
 from trilateral.common.config.process import Limits
 from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.alignment.guest_session import CommonShard, GuestSession
 from trilateral.common.data.alignment.sources import IdSource, MemoryIds
 from trilateral.common.data.tables.id_list import Ids
+from trilateral.common.jobs.crew import Crew, Crews
 from trilateral.common.jobs.policy import ALIGNMENT, check_counted, spend_ids
 from trilateral.common.jobs.quota import IdQuota
 from trilateral.common.pb.v1 import alignment_pb2
@@ -31,11 +34,6 @@ from trilateral.common.rpc.codec import MAX_TOTAL, PACKAGE, JobKey
 
 T = TypeVar("T")
 Response = TypeVar("Response", bound=Message)
-
-CORES = os.cpu_count() or 1
-IN_FLIGHT = min(2 * CORES + 2, 32)
-"""Shards in progress at a time: enough for the cores of both parties, few enough for memory (about 4 MB per shard)."""
-
 
 CLOSE_SECONDS = 2.0
 """How long the guest tries to close an alignment that failed."""
@@ -66,19 +64,25 @@ OnStage = Callable[[Stage], None]
 
 
 class GuestAlignments:
-    """Alignments with one host, computed in a separate thread pool.
+    """Alignments with one host.
 
     Args:
         host: the host.
         limits: how long to wait for the host.
         quota: returns the limit on the number of IDs that the host may bring.
+        open_engine: makes the engine of an alignment.
+
+    Attributes:
+        crews: who computes.
     """
 
-    def __init__(self, host: Peer, limits: Limits, quota: Callable[[], IdQuota]) -> None:
+    def __init__(
+        self, host: Peer, limits: Limits, quota: Callable[[], IdQuota], open_engine: OpenEngine = lambda: LOCAL
+    ) -> None:
         self._host = host
         self._limits = limits
         self._quota = quota
-        self._pool = ThreadPoolExecutor(CORES, thread_name_prefix="alignment")
+        self.crews = Crews(open_engine)
         self._running: set[Future[Any]] = set()
 
     async def open(self, purpose: JobKey | str, source: IdSource, form: Sequence[str]) -> "GuestAlignment":
@@ -128,8 +132,13 @@ class GuestAlignments:
             raise ProtocolError(f"the host reports {n_host} IDs: expected 1 to {MAX_TOTAL}")
         dealing = Dealing.of(nonce, host_nonce, source.n_ids, n_host)
         await asyncio.to_thread(spend_ids, dealing.host_room, self._quota(), Role.GUEST)
-        session = await self.compute(GuestSession, source, dealing)
-        return GuestAlignment(self, session_id, session)
+        crew = await asyncio.to_thread(self.crews.open)
+        try:
+            session = await self.compute(GuestSession, source, dealing, crew.engine)
+        except BaseException:
+            crew.close()
+            raise
+        return GuestAlignment(self, session_id, session, crew)
 
     @contextmanager
     def expect(self, run: JobKey, on_disclosure: Callable[[], None]) -> Iterator["GuestJobAlignment"]:
@@ -144,9 +153,9 @@ class GuestAlignments:
         """Call a method of the host, given as ``Service/Method``."""
         return await call_peer(self._host, Role.GUEST, f"/{PACKAGE}.{method}", request, response, limits=self._limits)
 
-    async def compute(self, function: Callable[..., T], *args: object) -> T:
-        """Call a function in the thread pool."""
-        running = self._pool.submit(function, *args)
+    async def compute(self, function: Callable[..., T], *args: object, crew: Crew | None = None) -> T:
+        """Call a function in a thread of a crew, by default the local one."""
+        running = (crew or self.crews.local).submit(function, *args)
         self._running.add(running)
         running.add_done_callback(self._running.discard)
         return await asyncio.wrap_future(running)
@@ -164,10 +173,11 @@ class GuestAlignment:
         session: the guest's side of the computation.
     """
 
-    def __init__(self, alignments: GuestAlignments, session_id: bytes, session: GuestSession) -> None:
+    def __init__(self, alignments: GuestAlignments, session_id: bytes, session: GuestSession, crew: Crew) -> None:
         self.id = session_id
         self.session = session
         self._alignments = alignments
+        self._crew = crew
 
     async def run(self, settle: Settle, on_progress: OnProgress = lambda _: None) -> AlignmentProgress:
         """Intersect every shard, then close the session.
@@ -196,10 +206,12 @@ class GuestAlignment:
             on_progress(progress)
 
         try:
-            await for_each(dealing.n_shards, IN_FLIGHT, find)
+            await for_each(dealing.n_shards, self._crew.n_at_a_time, find)
         except BaseException:
             await self._let_go()
             raise
+        finally:
+            self._crew.close()
         await self.close()
         return progress
 
@@ -220,12 +232,12 @@ class GuestAlignment:
                 await self.close()
 
     async def _intersect(self, shard: int) -> CommonShard:
-        points = await self._alignments.compute(self.session.request, shard)
+        points = await self._alignments.compute(self.session.request, shard, crew=self._crew)
         request = alignment_pb2.IntersectShardRequest(session=self.id, shard=shard, points=points)
         answer = await self._alignments.call(
             "AlignmentService/IntersectShard", request, alignment_pb2.IntersectShardResponse
         )
-        return await self._alignments.compute(self.session.read, shard, answer.setup, answer.response)
+        return await self._alignments.compute(self.session.read, shard, answer.setup, answer.response, crew=self._crew)
 
 
 class GuestJobAlignment:
@@ -258,7 +270,7 @@ class GuestJobAlignment:
         """
         source = MemoryIds(ids)
         alignment = await self._alignments.open(self._run, source, form)
-        places: dict[int, Sequence[int]] = {}
+        places: dict[int, Rows] = {}
         reported_at = -REPORT_SECONDS
 
         async def settle(common: CommonShard) -> None:

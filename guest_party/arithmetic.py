@@ -1,24 +1,44 @@
 """The guest's arithmetic: [4 d] for the host, and X_B'[d], X_B'[h] and the loss for the coordinator."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatVector
-from trilateral.common.base.errors import DataError
+from trilateral.common.base.errors import DataError, ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.paillier.cipher import EncryptedVector
+from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.protocol.arithmetic import PaillierArithmetic, PaillierSession
 from trilateral.common.protocol.block import TrainingBlock
+from trilateral.common.protocol.bounds import PIECE
+from trilateral.common.protocol.inner_products import InnerProducts, ProductsHere
 from trilateral.common.protocol.intake import Expected, VectorBounds
-from trilateral.common.protocol.messages import BeginRound, Envelope, Kind, RoundKey, VectorPiece
+from trilateral.common.protocol.messages import BeginRound, Envelope, Kind, RoundKey, RowsDone, VectorPiece
+from trilateral.common.protocol.paillier_tasks import summed
 from trilateral.common.protocol.phases import Phase
 from trilateral.common.protocol.scales import RoundScale
 from trilateral.guest_party.loss import LossSum, begin_loss_sum
+
+CONFIRMATIONS = 4
+"""How often the guest confirms pieces to the host within a window, in a round in which it does not answer them."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Sum:
+    """What becomes of a vector of the host."""
+
+    own: NDArray[np.int64]
+    """The guest's values in fixed point, which are added, shape (n_samples,)."""
+    scale: RoundScale
+    products: InnerProducts
+    """Take the sums."""
+    answer: Kind | None
+    """As what the sums go to the host; None if they do not."""
 
 
 class GuestArithmetic(PaillierArithmetic):
@@ -49,66 +69,67 @@ class GuestArithmetic(PaillierArithmetic):
     def bounds(self) -> Mapping[Role, VectorBounds]:
         """See Arithmetic: the host may have begun an attempt before the guest has."""
         longest = {Kind.SCORES: self._longest, Kind.SQUARES: 1, Kind.SCORE_CHANGE: self._longest_curvature}
-        return {Role.HOST: VectorBounds(longest, early=longest)}
+        early = {kind: min(most, self._window * PIECE) for kind, most in longest.items()}
+        return {Role.HOST: VectorBounds(longest, early)}
 
     def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected[VectorPiece]]:
         """See Arithmetic. All answers follow from the host's vectors, so nothing can be sent at once."""
+        self._n_rows_done = 0
         yield from self._expect_scores(asked)
         if asked.direction is not None:
             yield self._expect_score_change(asked, asked.direction)
 
+    def take_rows_done(self, done: RowsDone) -> Iterator[Envelope]:
+        """See Arithmetic: the host sends no such message."""
+        raise ProtocolError(f"the guest does not take a {type(done).__name__} from the host")
+
     def _expect_scores(self, asked: BeginRound) -> Iterator[Expected[VectorPiece]]:
         """Make [4 d] for the host, X_B'[d] for the coordinator, and the loss, all from the pieces of [u_A]."""
         key, gradient = asked.key, asked.gradient
-        rows = self._batches.rows(asked.batch)
-        scale = self._scale(len(rows))
-        own = self._encode(self._scores(rows, self._coef) - 2 * self._labels[rows], scale)
+        columns = self._batches.select(asked.batch, self._columns)
+        scale = self._scale(len(columns))
+        own = self._scores(columns, self._coef, scale, self._batches.select(asked.batch, self._labels))
         loss = begin_loss_sum(own, scale, self._n_train, self._penalty_loss())
-        columns = loss.column[:, np.newaxis]
-        if gradient:
-            columns = np.column_stack([self._fixed_columns(rows, scale), columns])
-        product = self._cipher.start_product(scale.layout, columns)
         added = self._masked(self._penalty_terms(self._coef, scale) if gradient else [], scale)
-        packed = self._packed(own, scale)
+
+        def seal(sums: EncryptedVector) -> Iterator[Envelope]:
+            loss.product = sums[-1:]
+            # The loss leaves first: the coordinator decrypts it together with the gradient.
+            yield from self._sealed_loss(key, loss)
+            if gradient:
+                yield from self._sealed(key, Kind.GRADIENT, sums[:-1], added)
+
+        further = loss.column, loss.column.bounds
+        products = self._start_products(columns if gradient else None, scale, seal, further)
+        wanted = _Sum(own, scale, products, Kind.RESIDUAL if gradient else None)
 
         def use_scores(piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
-            residual = self._add_packed(piece, packed)
-            if gradient:
-                yield self._forward(key, Kind.RESIDUAL, piece, residual)
-            self._accumulate(product, residual)
-            if is_last:
-                sums = product.result()
-                loss.product = sums[-1:]
-                # The loss leaves first: the coordinator decrypts it together with the gradient.
-                yield from self._sealed_loss(key, loss)
-                if gradient:
-                    yield from self._sealed(key, Kind.GRADIENT, sums[:-1], added)
+            yield from self._add_own(piece, wanted, is_last)
 
         def use_squares(piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
             loss.squares = self._opened(piece)
             yield from self._sealed_loss(key, loss)
 
-        yield Expected(Kind.SCORES, scale.layout.n_groups(len(rows)), use_scores)
+        yield Expected(Kind.SCORES, scale.layout.n_groups(scale.n_samples), use_scores)
         yield Expected(Kind.SQUARES, 1, use_squares)
 
     def _expect_score_change(self, asked: BeginRound, direction: FloatVector) -> Expected[VectorPiece]:
         """Make [h] for the host and X_B'[h] for the coordinator, from the pieces of [Delta u-bar_A]."""
         key = asked.key
-        rows = self._batches.curvature_rows(asked.batch, asked.curvature_draw)
-        scale = self._scale(len(rows))
-        own = self._encode(self._scores(rows, direction), scale)
-        product = self._cipher.start_product(scale.layout, self._fixed_columns(rows, scale))
+        columns = self._batches.select_curvature(asked.batch, asked.curvature_draw, self._columns)
+        scale = self._scale(len(columns))
+        own = self._scores(columns, direction, scale)
         added = self._masked(self._penalty_terms(direction, scale), scale)
-        packed = self._packed(own, scale)
+
+        def seal(sums: EncryptedVector) -> Iterator[Envelope]:
+            yield from self._sealed(key, Kind.CURVATURE, sums, added)
+
+        wanted = _Sum(own, scale, self._start_products(columns, scale, seal), Kind.TOTAL_CHANGE)
 
         def use_score_change(piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
-            total_change = self._add_packed(piece, packed)
-            yield self._forward(key, Kind.TOTAL_CHANGE, piece, total_change)
-            self._accumulate(product, total_change)
-            if is_last:
-                yield from self._sealed(key, Kind.CURVATURE, product.result(), added)
+            yield from self._add_own(piece, wanted, is_last)
 
-        return Expected(Kind.SCORE_CHANGE, scale.layout.n_groups(len(rows)), use_score_change)
+        return Expected(Kind.SCORE_CHANGE, scale.layout.n_groups(scale.n_samples), use_score_change)
 
     def _sealed_loss(self, key: RoundKey, loss: LossSum) -> Iterator[Envelope]:
         """Send the loss to the coordinator once both of its ciphertexts are ready."""
@@ -116,18 +137,41 @@ class GuestArithmetic(PaillierArithmetic):
             total = self._cipher.add(loss.product, loss.squares)
             yield from self._sealed(key, Kind.LOSS, total, self._masked([loss.own_term], loss.scale))
 
-    def _packed(self, own: NDArray[np.int64], scale: RoundScale) -> list[mpz]:
-        with self._phase("encrypt"):
-            return scale.layout.pack(own)
+    def _add_own(self, piece: VectorPiece, wanted: _Sum, is_last: bool) -> Iterator[Envelope]:
+        """Add the guest's own values to the host's ciphertexts in the same slots.
 
-    def _add_packed(self, piece: VectorPiece, packed: Sequence[mpz]) -> EncryptedVector:
-        """Add the guest's own values to the host's ciphertexts in the same slots, without re-randomisation."""
-        received = self._opened(piece)
-        with self._phase("encrypt"):
-            return self._cipher.add_plaintexts(received, packed[piece.offset : piece.offset + len(received)])
+        The sums go to the products, and with fresh randomness to the host.
+        """
+        scale, products = wanted.scale, wanted.products
+        first = piece.offset * scale.layout.slots
+        values = wanted.own[first : first + len(piece.ciphertexts) * scale.layout.slots]
+        if isinstance(products, ProductsHere):
+            received = self._opened(piece)
+            with self._phase("encrypt"):
+                sums = self._cipher.add_plaintexts(received, scale.layout.pack(values))
+                fresh = None if wanted.answer is None else self._cipher.rerandomise(sums)
+            yield from self._answer(piece, wanted, fresh)
+            yield from products.add_opened(sums, is_last)
+            yield from self._used(piece, wanted, is_last)
+            return
 
-    def _forward(self, key: RoundKey, kind: Kind, piece: VectorPiece, summed: EncryptedVector) -> Envelope:
-        """Send sums to the host, with fresh randomness."""
-        with self._phase("encrypt"):
-            fresh = self._cipher.rerandomise(summed)
-        return Envelope(Role.HOST, VectorPiece(key, kind, piece.offset, piece.total, fresh))
+        def use(fresh: Ciphertexts) -> Iterator[Envelope]:
+            yield from self._answer(piece, wanted, fresh)
+            yield from products.add(fresh, is_last)
+            yield from self._used(piece, wanted, is_last)
+
+        self.tasks.add(self._engine.submit(summed, self._cipher, scale, piece.ciphertexts, values, urgent=True), use)
+        yield from self._keep_few()
+
+    def _answer(self, piece: VectorPiece, wanted: _Sum, fresh: Ciphertexts | None) -> Iterator[Envelope]:
+        """Answer a piece of the host with the sums, which have fresh randomness."""
+        if wanted.answer is not None and fresh is not None:
+            yield Envelope(Role.HOST, VectorPiece(piece.key, wanted.answer, piece.offset, piece.total, fresh))
+
+    def _used(self, piece: VectorPiece, wanted: _Sum, is_last: bool) -> Iterator[Envelope]:
+        """Tell the coordinator that a piece has been used, and the host if it gets no other answer."""
+        stop = piece.offset + len(piece.ciphertexts)
+        each = PIECE * max(1, self._window // CONFIRMATIONS)
+        if wanted.answer is None and not is_last and stop % each == 0:
+            yield Envelope(Role.HOST, RowsDone(piece.key, stop * wanted.scale.layout.slots))
+        yield from self._done_with(piece, wanted.scale, is_last)

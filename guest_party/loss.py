@@ -15,20 +15,54 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from trilateral.common.base.arrays import RowArray, Rows, blocks_of
 from trilateral.common.base.errors import OutOfRangeError
 from trilateral.common.paillier.cipher import EncryptedVector
 from trilateral.common.paillier.exponents import ColumnBounds
 from trilateral.common.paillier.fixed_point import decode, encode, encode_wide
-from trilateral.common.protocol.batches import spans
 from trilateral.common.protocol.scales import VALUE_BITS, RoundScale
+
+
+class LossColumn(RowArray[np.int64]):
+    """c in fixed point, made from e block by block, shape (n_samples, 1).
+
+    Args:
+        own: e in fixed point, shape (n_samples,).
+        scale: the scale of the batch.
+    """
+
+    def __init__(self, own: NDArray[np.int64], scale: RoundScale) -> None:
+        self._own = own
+        self._scale = scale
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """See RowArray."""
+        return len(self._own), 1
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def __getitem__(self, rows: slice | Rows, /) -> NDArray[np.int64]:
+        return self._encode(self._own[rows])
+
+    @property
+    def bounds(self) -> ColumnBounds:
+        """The bounds of c, which grows with e."""
+        lowest, highest = self._encode(np.array([self._own.min(), self._own.max()]))
+        return ColumnBounds(lowest, highest)
+
+    def _encode(self, own: NDArray[np.int64]) -> NDArray[np.int64]:
+        doubled = 2 * decode(own, self._scale.value_fraction_bits)
+        return encode(doubled, self._scale.loss_column_fraction_bits, VALUE_BITS + 1)[:, np.newaxis]
 
 
 @dataclass
 class LossSum:
     """The parts of sum d'^2 in one round. The two ciphertexts come in either order."""
 
-    own: NDArray[np.int64]
-    """e in fixed point, shape (n_samples,)."""
+    column: LossColumn
+    """c."""
     own_term: int
     """sum (e^2 - c e), plus the guest's penalty."""
     scale: RoundScale
@@ -36,26 +70,6 @@ class LossSum:
     """[sum c d'], once the host's scores have arrived."""
     squares: EncryptedVector | None = None
     """[sum u_A^2] plus the host's penalty, once the host has sent it."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """The shape of c, as the column of a product."""
-        return len(self.own), 1
-
-    def __getitem__(self, rows: slice) -> NDArray[np.int64]:
-        """Return consecutive rows of c, shape (n, 1)."""
-        return _column(self.own[rows], self.scale)[:, np.newaxis]
-
-    @property
-    def bounds(self) -> ColumnBounds:
-        """The bounds of c, which grows with e."""
-        lowest, highest = _column(np.array([self.own.min(), self.own.max()]), self.scale)
-        return ColumnBounds(np.array([lowest]), np.array([highest]))
-
-
-def _column(own: NDArray[np.int64], scale: RoundScale) -> NDArray[np.int64]:
-    """Return c for some of e, of the same shape."""
-    return encode(2 * decode(own, scale.value_fraction_bits), scale.loss_column_fraction_bits, VALUE_BITS + 1)
 
 
 def begin_loss_sum(own: NDArray[np.int64], scale: RoundScale, n_train: int, penalty_loss: float) -> LossSum:
@@ -70,12 +84,13 @@ def begin_loss_sum(own: NDArray[np.int64], scale: RoundScale, n_train: int, pena
     Raises:
         OutOfRangeError: the parts do not fit a slot.
     """
+    loss_column = LossColumn(own, scale)
     mass = 0
     squares: list[float] = []
     products: list[float] = []
-    for first, stop in spans(len(own), scale.piece_samples):
-        residual = decode(own[first:stop], scale.value_fraction_bits)
-        column = _column(own[first:stop], scale)
+    for rows in blocks_of(len(own), scale.piece_samples):
+        residual = decode(own[rows], scale.value_fraction_bits)
+        column = loss_column[rows][:, 0]
         mass += int(np.abs(column).sum())
         squares.append(float(residual @ residual))
         products.append(float(decode(column, scale.loss_column_fraction_bits) @ residual))
@@ -86,4 +101,4 @@ def begin_loss_sum(own: NDArray[np.int64], scale: RoundScale, n_train: int, pena
     scale.check_terms(encode_wide([total], scale.loss_fraction_bits))
     constant = total - math.fsum(products) + 8 * scale.n_samples * penalty_loss
     (own_term,) = encode_wide([constant], scale.loss_fraction_bits)
-    return LossSum(own, own_term, scale)
+    return LossSum(loss_column, own_term, scale)

@@ -40,7 +40,8 @@ from trilateral.common.rpc.calls import first_contact
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import MAX_TOTAL, PREDICTION_BYTES
 from trilateral.common.scratch.folders import SCRATCH, scratch_folder
-from trilateral.guest_party.alignment import IN_FLIGHT, GuestAlignments, OnStage, Stage
+from trilateral.common.scratch.space import ScratchSpace
+from trilateral.guest_party.alignment import GuestAlignments, OnStage, Stage
 from trilateral.guest_party.score_file import FIGURES, ROW_BYTES, ScoreFiles, score_files
 
 Response = TypeVar("Response", bound=Message)
@@ -121,14 +122,15 @@ async def predict(
     with score_files(plan.out, missing, about, table.id_columns) as files:
         await first_contact(host, Role.GUEST, config.limits)
         try:
-            with scratch_folder(config.state) as folder:
+            with scratch_folder(config.scratch_folder) as folder:
                 prediction = _Prediction(
                     config, host, plan, table=table, model=model, folder=folder, files=files, on_stage=on_stage
                 )
                 return await prediction.run()
         except OSError as error:
             raise ConfigError(
-                f"state: {config.state / SCRATCH} cannot be written: {explain(error, config.state / SCRATCH)}"
+                f"scratch.folder: {config.scratch_folder / SCRATCH} cannot be written:"
+                f" {explain(error, config.scratch_folder / SCRATCH)}"
             ) from error
 
 
@@ -160,6 +162,7 @@ class _Prediction:
         files: ScoreFiles,
         on_stage: OnStage,
     ) -> None:
+        self._config = config
         self._files = files
         self._plan = plan
         self._table = table
@@ -234,7 +237,11 @@ class _Prediction:
                 raise PeerError("the prediction has ended")
             self._on_stage(Stage("reading", n_rows))
 
-        self._warnings = await self._alignments.compute(score_table, self._model, self._table, self._rows, report)
+        def read() -> list[str]:
+            with ScratchSpace.of(self._config).open() as scratch:
+                return score_table(self._model, self._table, self._rows, report, scratch)
+
+        self._warnings = await self._alignments.compute(read)
 
     # --- finding the common rows
 
@@ -255,7 +262,7 @@ class _Prediction:
 
         async def settle(common: CommonShard) -> None:
             await self._settle(common.shard, common.tags)
-            await self._alignments.compute(np.array(common.places, np.int64).tofile, self._places_path(common.shard))
+            await self._alignments.compute(common.places.tofile, self._places_path(common.shard))
 
         def report(progress: AlignmentProgress) -> None:
             self._on_stage(Stage("aligning", progress.done, progress.n_shards))
@@ -342,7 +349,7 @@ class _Prediction:
             done += 1
             self._on_stage(Stage(doing, done, n_shards))
 
-        await for_each(n_shards, IN_FLIGHT, work_on)
+        await for_each(n_shards, self._alignments.crews.local.n_at_a_time, work_on)
 
     async def _call(self, method: str, request: Message, response: type[Response]) -> Response:
         return await self._alignments.call(f"PredictionService/{method}", request, response)

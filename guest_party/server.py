@@ -23,7 +23,7 @@ def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer], 
     def quota() -> IdQuota:
         return IdQuota.of(jobs.config)
 
-    alignments = GuestAlignments(peers[Role.HOST], config.limits, quota)
+    alignments = GuestAlignments(peers[Role.HOST], config.limits, quota, open_engine)
     ledger = Ledger(config.state, config.role)
     jobs = PartyJobs(config, audit, peers, make_guest, alignments, ledger=ledger, open_engine=open_engine)
     return RoleParts(jobs, {"GuestService": jobs, "PartyService": jobs})

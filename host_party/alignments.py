@@ -2,18 +2,19 @@
 
 import asyncio
 import logging
-import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from secrets import token_bytes
 from typing import TypeVar
 
+from trilateral.common.base.arrays import Rows
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, notes
 from trilateral.common.base.roles import Role
 from trilateral.common.base.tasks import start
+from trilateral.common.compute.engine import OpenEngine
+from trilateral.common.compute.local import LOCAL
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.alignment.host_session import HostSession
@@ -21,6 +22,7 @@ from trilateral.common.data.alignment.sources import IdSource, MemoryIds
 from trilateral.common.data.tables.id_form import describe_changes, form_of
 from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import read_table_ids
+from trilateral.common.jobs.crew import Crew, Crews
 from trilateral.common.jobs.policy import ALIGNMENT, check_counted, find_dataset, spend_ids
 from trilateral.common.jobs.quota import IdQuota
 from trilateral.common.observe.audit import Audit
@@ -39,7 +41,6 @@ MAX_LOOSE = 2
 """Maximum number of open sessions outside jobs. Each holds the IDs of a table."""
 MAX_DONE = 100
 """How many completed sessions of jobs the host remembers."""
-CORES = os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,8 @@ class Opened:
         purpose: see `Asked`.
         nonce: the host's nonce.
         session: the host's side of the computation.
+        crew: who computes.
+        dealt: ends once the IDs are dealt to the shards, which takes place while the guest deals its own.
         common: for a job, the places of the common IDs in each settled shard.
         settled: set once every shard is settled.
         timer: ends a session outside a job when it expires.
@@ -111,7 +114,9 @@ class Opened:
     purpose: dict[str, str]
     nonce: bytes
     session: HostSession
-    common: dict[int, list[int]] = field(default_factory=dict)
+    crew: Crew
+    dealt: "asyncio.Task[None]"
+    common: dict[int, Rows] = field(default_factory=dict)
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     timer: asyncio.TimerHandle | None = None
     key: bytes = b""
@@ -183,16 +188,17 @@ class Alignments:
     Args:
         config: configuration of this process.
         audit: records each session.
+        open_engine: makes the engine of a session.
 
     Attributes:
         config: as given. While the process runs, a changed configuration replaces it.
     """
 
-    def __init__(self, config: ProcessConfig, audit: Audit) -> None:
+    def __init__(self, config: ProcessConfig, audit: Audit, open_engine: OpenEngine = lambda: LOCAL) -> None:
         self.config = config
         self._audit = audit
         self._seconds = config.limits.party_timeout
-        self._pool = ThreadPoolExecutor(CORES, thread_name_prefix="alignment")
+        self._crews = Crews(open_engine)
         self._sessions: dict[bytes, Opened] = {}
         self._expected: dict[JobKey, HostJobAlignment] = {}
         self._loose: dict[bytes, _Loose] = {}
@@ -322,13 +328,14 @@ class Alignments:
         await asyncio.to_thread(check_counted, self._quota, Role.HOST, ALIGNMENT)
         if (dataset := opened.purpose.get("dataset")) is not None:
             find_dataset(dataset, self.config.datasets, Role.HOST)
+        await asyncio.shield(opened.dealt)
         try:
             opened.session.check_request(shard, points)
         except ProtocolError:
             if opened.session.over:
                 self.close(session)
             raise
-        answer = await self.compute(opened.session.answer, shard, points)
+        answer = await self.compute(opened.session.answer, shard, points, crew=opened.crew)
         self.find(session)
         return answer
 
@@ -351,9 +358,9 @@ class Alignments:
             done = opened.session.n_answered == opened.session.dealing.n_shards
             self._end(opened, "finished" if done and not opened.session.over else "failed")
 
-    async def compute(self, function: Callable[..., T], *args: object) -> T:
-        """Call a function in the thread pool."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
+    async def compute(self, function: Callable[..., T], *args: object, crew: Crew | None = None) -> T:
+        """Call a function in a thread of a crew, by default the local one."""
+        return await asyncio.wrap_future((crew or self._crews.local).submit(function, *args))
 
     # --- the life of a session
 
@@ -373,8 +380,10 @@ class Alignments:
             n_ids={"host": n_host, "guest": n_ids},
             n_points={"host": dealing.host_room, "guest": dealing.guest_room},
         )
-        session = await self.compute(HostSession, offer.source, dealing)
-        opened = Opened(token_bytes(SESSION_BYTES), asked.purpose, nonce, session)
+        crew = await asyncio.to_thread(self._crews.open)
+        session = HostSession(offer.source, dealing, crew.engine)
+        dealt = start(self.compute(session.deal))
+        opened = Opened(token_bytes(SESSION_BYTES), asked.purpose, nonce, session, crew, dealt)
         self._sessions[opened.id] = opened
         log.info("alignment: %d IDs of the host, %d of the guest, in %d shards", n_host, n_ids, dealing.n_shards)
         return opened
@@ -393,6 +402,7 @@ class Alignments:
             self._done.append(opened.id)
         if opened.timer is not None:
             opened.timer.cancel()
+        opened.crew.close()
         session = opened.session
         self._audit.closed(
             method="OpenAlignment",

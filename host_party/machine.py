@@ -26,6 +26,7 @@ from trilateral.common.protocol.messages import (
     IdProof,
     Message,
     RoundKey,
+    RowsDone,
     ScoresDue,
 )
 from trilateral.common.protocol.party import CheckPeer, PartyMachine
@@ -63,6 +64,8 @@ class HostMachine(PartyMachine):
                 yield self._prove_ids(message)
             case IdConfirmation() if sender is Role.GUEST:
                 yield from self._confirm_ids(message)
+            case RowsDone() if sender is Role.GUEST:
+                yield from self._take_rows_done(message)
             case _:
                 yield from super()._handle_own(sender, message)
 
@@ -84,6 +87,15 @@ class HostMachine(PartyMachine):
             raise ProtocolError("the guest confirmed the IDs before it asked for a proof of them")
         check_id_digest(confirmation.digest, self._list_digest, *self._nonces, Role.GUEST)
         yield from self._meet(self._guest)
+
+    # --- a round
+
+    def _take_rows_done(self, done: RowsDone) -> Iterator[Envelope]:
+        """Go on with a round in which the guest has used some of the host's rows. One that is over needs nothing."""
+        if done.key > self._place.key:
+            raise ProtocolError(f"the guest is done with rows of round {done.key.round}, which has not begun")
+        if self._place.open_round is not None and done.key == self._place.key:
+            yield from self._unless_out_of_range(self._arithmetic.take_rows_done(done))
 
     # --- the hold-out rows, and the end
 

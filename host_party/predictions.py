@@ -43,6 +43,7 @@ from trilateral.common.protocol.ids import NONCE_BYTES
 from trilateral.common.rpc.access import calling
 from trilateral.common.rpc.codec import JobKey
 from trilateral.common.scratch.folders import SCRATCH, scratch_folder, sweep_scratch
+from trilateral.common.scratch.space import ScratchSpace
 from trilateral.host_party.alignments import Alignments, Asked, Offer, check_form
 from trilateral.host_party.score_release import SameIds, ScoreRelease
 
@@ -161,7 +162,8 @@ class Predictions:
         self._open: dict[bytes, _Open] = {}
         self._holding: set[_Open] = set()
         """Predictions with a folder on disk. A thread may outlive its prediction."""
-        sweep_scratch(config.state)
+        sweep_scratch(config.scratch_folder)
+        self._scratch = ScratchSpace.of(config)
 
     @property
     def _quota(self) -> ScoreQuota:
@@ -275,7 +277,7 @@ class Predictions:
         model = self._load_model(request)
         self._account(request.dataset).check_point(*_point_of(model), PREDICTION)
         with ExitStack() as resources, self._writing():
-            folder = resources.enter_context(scratch_folder(config.state))
+            folder = resources.enter_context(scratch_folder(config.scratch_folder))
             rows = ScoredRows(folder, table.id_columns)
             resources.callback(rows.finish)
             opened = _Open(name, request, table, model, folder, rows, resources)
@@ -321,9 +323,13 @@ class Predictions:
             if opened.stopped.is_set():
                 raise PeerError("the prediction has ended")
 
+        def read() -> list[str]:
+            with self._scratch.open() as scratch:
+                return score_table(opened.model, opened.table, opened.rows, check_stopped, scratch)
+
         try:
             with self._using_table():
-                warnings = await asyncio.to_thread(score_table, opened.model, opened.table, opened.rows, check_stopped)
+                warnings = await asyncio.to_thread(read)
         except BaseException:
             self._end(opened)
             raise
@@ -347,10 +353,12 @@ class Predictions:
             alignment = await self._alignments.open_loose(
                 opened.name, load, Asked(align_request.form, align_request.n_rows, align_request.nonce, purpose)
             )
+            opened.session = alignment.id
+            await asyncio.shield(alignment.dealt)
         if opened.stopped.is_set():
             self._alignments.close(alignment.id)
             raise PeerError("the prediction has ended")
-        opened.session, n_shards = alignment.id, alignment.session.dealing.n_shards
+        n_shards = alignment.session.dealing.n_shards
         opened.release = ScoreRelease(opened.rows.dealt(n_shards), n_shards, alignment.session, opened.folder)
         return AlignAnswer(alignment.nonce, alignment.id)
 
@@ -450,7 +458,7 @@ class Predictions:
             raise DataError(f"the host: {error}") from error
 
     def _writing(self) -> AbstractContextManager[None]:
-        return writing(Role.HOST, self.config.state / SCRATCH)
+        return writing(Role.HOST, self.config.scratch_folder / SCRATCH)
 
 
 def _point_of(model: PartyModel) -> tuple[str, int]:

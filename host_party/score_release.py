@@ -5,13 +5,12 @@ them at once, so that a prediction gets either all of its scores or none.
 """
 
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.data.model.spool import ScoredShards
@@ -22,7 +21,7 @@ from trilateral.common.protocol.ids import check_id_digest
 class Settling(Protocol):
     """Finds the common rows of a shard from the guest's proof: a `HostSession`, or `SameIds`."""
 
-    def settle(self, shard: int, proof: bytes, /) -> Sequence[int]:
+    def settle(self, shard: int, proof: bytes, /) -> Rows:
         """Return the places of the common rows within the shard, in the order in which the guest expects the scores.
 
         Raises:
@@ -41,13 +40,12 @@ class SameIds:
         self._shards = shards
         self._nonces = guest_nonce, host_nonce
 
-    def settle(self, shard: int, proof: bytes, /) -> list[int]:
+    def settle(self, shard: int, proof: bytes, /) -> Rows:
         """See `Settling`. The proof is the guest's digest of the IDs of the shard in canonical order."""
         ids = self._shards.read(shard).ids
         order = ids.order()
         check_id_digest(proof, ids.take(order).digest(), *self._nonces, Role.GUEST)
-        places: list[int] = order.tolist()
-        return places
+        return order
 
 
 class ScoreRelease:
@@ -89,7 +87,7 @@ class ScoreRelease:
         with self._lock:
             places = self._settling.settle(shard, proof)
             if shard not in self._settled:
-                scores = round_scores(self._shards.read(shard).scores[np.asarray(places, np.int64)])
+                scores = round_scores(self._shards.read(shard).scores[places])
                 # Not as .npy: its header is parsed as Python, which sometimes fails when several threads do it at once.
                 scores.tofile(self._path(shard))
                 self._settled[shard] = len(scores)

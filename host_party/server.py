@@ -21,7 +21,7 @@ from trilateral.host_party.predictions import Predictions
 
 def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer], open_engine: OpenEngine) -> RoleParts:
     """Return what the host adds to a server."""
-    alignments = Alignments(config, audit)
+    alignments = Alignments(config, audit, open_engine)
     ledger = Ledger(config.state, config.role)
     predictions = Predictions(config, audit, alignments, ledger)
     jobs = PartyJobs(config, audit, peers, make_host, alignments, ledger=ledger, open_engine=open_engine)

@@ -47,3 +47,38 @@ def report_progress(stage: Stage, done: float, total: float) -> None:
     on_progress = _on_progress.get()
     if on_progress is not None:
         on_progress(stage, min(max(done / total, 0.0), 1.0) if total > 0 else 0.0)
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in suitable units, for people."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+
+
+MIN_SECONDS = 1.0
+"""With less of its time, the pace of some work is not known."""
+
+
+class Remaining:
+    """Estimates how long some work still takes, from its pace so far.
+
+    Args:
+        clock: returns seconds since a fixed moment.
+        done: the part of the work that is done now.
+    """
+
+    def __init__(self, clock: Callable[[], float], done: float = 0.0) -> None:
+        self._clock = clock
+        self._begun_at, self._begun = clock(), done
+
+    def seconds_left(self, done: float) -> float | None:
+        """Return the seconds until the end of the work; None while its pace is not known.
+
+        Args:
+            done: the part of the work that is done now, from 0 to 1.
+        """
+        seconds, gained = self._clock() - self._begun_at, done - self._begun
+        return seconds * (1 - done) / gained if seconds >= MIN_SECONDS and gained > 0 else None

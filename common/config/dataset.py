@@ -138,7 +138,8 @@ class DatasetConfig(Settings):
     """A party's table: one row for each person, one column for each attribute."""
 
     path: Path
-    """A `.csv`, `.csv.gz` or `.parquet` file. A relative path starts at the folder of the configuration file."""
+    """A `.csv`, `.csv.gz` or `.parquet` file, or a folder of Parquet parts as Spark and Dask write it. A relative path
+    starts at the folder of the configuration file."""
     id: str | IdColumns = "id"
     """Name of the column with the IDs by which both parties know their rows. IDs are read as text. If only several
     columns together identify a row, list them: `[country, number]`. Both parties then need the same number of columns

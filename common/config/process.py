@@ -4,7 +4,15 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from trilateral.common.base.addresses import is_loopback, split_address
 from trilateral.common.base.roles import Role
@@ -142,6 +150,23 @@ class OperatorsConfig(Settings):
         return frozenset({*self.start, *self.stop, *self.watch}) - set(Role)
 
 
+UNLIMITED = 2**53
+"""The daily limit that `unlimited` stands for: more than is ever counted in one day."""
+
+
+def _as_limit(value: object) -> object:
+    return UNLIMITED if value == "unlimited" else value
+
+
+def _show_limit(limit: int) -> int | str:
+    return "unlimited" if limit == UNLIMITED else limit
+
+
+DailyLimit = Annotated[
+    int, BeforeValidator(_as_limit), Field(ge=0, le=UNLIMITED), PlainSerializer(_show_limit, return_type=int | str)
+]
+"""How much may happen in one day of UTC: a number, or `unlimited`."""
+
 HOST_POLICY = (
     "min_rows_per_equation",
     "share_holdout_scores",
@@ -190,10 +215,11 @@ class Policy(Settings):
     Each training gives the guest one equation about each of the host's columns for each of the guest's training columns
     in each batch; under `shares` one for each of its training columns and one for the loss. With as many equations as
     rows, the guest can solve for the values. `min_label_bits` is the guest's counterpart."""
-    max_ids_a_day: Annotated[int, Field(ge=0, le=2**53)] = 20_000_000
+    max_ids_a_day: DailyLimit = 20_000_000
     """The maximum number of IDs that the other party may bring to alignments in one day (UTC), counted over jobs,
     predictions and `trilateral align`. The other party learns of each ID whether this party holds it; with enough IDs
-    it could try all possible ones. 0 permits no alignment, so jobs must then set `aligned: true`."""
+    it could try all possible ones. 0 permits no alignment, so jobs must then set `aligned: true`. `unlimited` counts
+    the IDs, and refuses none."""
     max_evaluations: Annotated[int, Field(ge=0)] = 5
     """The maximum number of evaluations on the hold-out rows during a training, not counting the one at the end. Each
     evaluation gives the guest u_A of the same rows for different weights. With as many evaluations as the host has
@@ -211,9 +237,9 @@ class Policy(Settings):
     it. The permission is separate from the others because of what it reveals: with as many rows as the host has
     features, and feature values known from elsewhere, the guest can compute the host's weights, and with them learn
     more about every other row."""
-    max_scores_a_day: Annotated[int, Field(ge=0, le=2**53)] = 1_000_000
+    max_scores_a_day: DailyLimit = 1_000_000
     """Host only: the maximum number of values u_A sent to the guest in one day (UTC), including those of hold-out
-    rows."""
+    rows. `unlimited` counts them, and refuses none."""
     min_columns_per_point: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3
     """Host only: the smallest number of the host's columns for each point, over all jobs and predictions on a dataset.
     A point is one set of the host's weights with which rows were scored for the guest: the result of a job, or an
@@ -270,6 +296,22 @@ class TracesConfig(Settings):
     sends no traces. OpenTelemetry's own environment variables, OTEL_EXPORTER_OTLP_*, set headers and certificates."""
 
 
+class ScratchConfig(Settings):
+    """Where the rows of a running job lie, besides memory. All of it is gone when the job ends."""
+
+    folder: Path | None = None
+    """The folder for rows that do not fit in memory. It may be on another disk, or in memory, such as /dev/shm. By
+    default it is the state folder."""
+    max_gb: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """The most GB (10^9 bytes) on disk for the rows of all jobs together. A job that needs more is refused or fails
+    before it writes them. By default there is no limit but the space that is free."""
+    memory_mb: Annotated[int, Field(ge=0, le=2**30)] = 128
+    """MB (10^6 bytes) of memory for the rows of all jobs together. What does not fit lies on disk. With the default,
+    jobs of up to a few hundred thousand rows of ten columns do not use the disk."""
+    encrypt: bool = True
+    """Whether rows on disk are encrypted, with keys that exist only in the memory of this process."""
+
+
 class ProcessConfig(Settings):
     """The configuration of one organisation's process."""
 
@@ -299,6 +341,8 @@ class ProcessConfig(Settings):
     """Host and guest only: what this party permits."""
     limits: Limits = Limits()
     """How long to wait, and how much to do at the same time."""
+    scratch: ScratchConfig = ScratchConfig()
+    """Host and guest only: where the rows of a running job lie."""
     engine: EngineConfig = EngineConfig()
     """Host and guest only: what computes on this party's rows."""
     metrics: MetricsConfig = MetricsConfig()
@@ -373,6 +417,18 @@ class ProcessConfig(Settings):
                 if name in policy.model_fields_set:
                     raise ValueError(f"only the guest has labels: remove `{name}`")
         return policy
+
+    @field_validator("scratch")
+    @classmethod
+    def _check_scratch(cls, scratch: ScratchConfig, info: ValidationInfo) -> ScratchConfig:
+        if info.data.get("role") is Role.COORDINATOR:
+            raise ValueError("the coordinator has no rows: remove `scratch`")
+        return scratch
+
+    @property
+    def scratch_folder(self) -> Path:
+        """The folder for rows that do not fit in memory."""
+        return self.scratch.folder or self.state
 
     @field_validator("engine")
     @classmethod

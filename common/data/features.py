@@ -6,7 +6,6 @@ table lie on disk. Whoever uses a column reads a block of rows, `column[rows]`, 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Self, TypeAlias
 
 import numpy as np
@@ -35,13 +34,6 @@ class Categories:
         levels = tuple(sorted(set(values)))
         places = {level: place for place, level in enumerate(levels)}
         return cls(np.array([*map(places.__getitem__, values), -1], dtype=np.int32)[codes], levels)
-
-    @classmethod
-    def join(cls, parts: Sequence["Categories"]) -> Self:
-        """Return a column with the rows of all parts."""
-        starts = accumulate((len(part.levels) for part in parts), initial=0)
-        codes = [np.where(part.missing, -1, part.codes[:] + start) for part, start in zip(parts, starts, strict=False)]
-        return cls.of(np.concatenate(codes), [level for part in parts for level in part.levels])
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -89,13 +81,6 @@ class Features:
     def select(self, rows: Rows) -> Self:
         """Return the features of some rows, in ascending order. Columns on disk stay there."""
         return type(self)({name: _selected(column, rows) for name, column in self.columns.items()}, len(rows))
-
-
-def join_columns(parts: Sequence[Column]) -> Column:
-    """Return the column of the rows of all parts, which are of the same kind and in memory."""
-    if isinstance(parts[0], Categories):
-        return Categories.join([part for part in parts if isinstance(part, Categories)])
-    return np.concatenate([part[:] for part in parts if not isinstance(part, Categories)])
 
 
 def _selected(column: Column, rows: Rows) -> Column:

@@ -8,13 +8,16 @@ import numpy as np
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ConfigError, Counted, DataError
 from trilateral.common.base.heap import trim_heap
+from trilateral.common.base.progress import Stage, report_progress
 from trilateral.common.config.dataset import ClassWeight, DatasetConfig, PreprocessingConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.preprocessing import Preprocessing
+from trilateral.common.data.preprocessing.fit import N_PASSES
 from trilateral.common.data.tables.table import PartyTable, read_table
 from trilateral.common.protocol.batches import holdout_split
 from trilateral.common.protocol.block import PartyData, TrainingBlock
 from trilateral.common.protocol.sample_weights import SampleWeights
+from trilateral.common.scratch.arrays import IN_MEMORY, Scratch
 
 MIN_ROWS_PER_FEATURE = 2
 """With fewer rows, a model fits noise. The party's policy asks for far more: see `jobs.policy`."""
@@ -46,7 +49,12 @@ def _accept(n_train: int) -> None:
 
 
 def load_party_data(
-    dataset: DatasetConfig, job: JobConfig, *, labelled: bool, check_sizes: CheckSizes = _accept
+    dataset: DatasetConfig,
+    job: JobConfig,
+    *,
+    labelled: bool,
+    check_sizes: CheckSizes = _accept,
+    scratch: Scratch = IN_MEMORY,
 ) -> PreparedData:
     """Read a party's table and make its training block.
 
@@ -55,17 +63,20 @@ def load_party_data(
         job: the job's settings.
         labelled: True at the guest.
         check_sizes: refuses a table whose sizes the party's policy does not allow.
+        scratch: holds the columns.
 
     Raises:
         ConfigError: if a guest's dataset has no label, or a host's has one.
         DataError: if the table cannot be used, or is too small for the job.
     """
-    table = read_party_table(dataset, job, labelled=labelled)
-    return make_party_data(table, dataset.preprocessing, job, check_sizes)
+    table = read_party_table(dataset, job, labelled=labelled, scratch=scratch)
+    return make_party_data(table, dataset.preprocessing, job, check_sizes, scratch)
 
 
-def read_party_table(dataset: DatasetConfig, job: JobConfig, *, labelled: bool) -> PartyTable:
-    """Read a party's table; `labelled` is True at the guest.
+def read_party_table(
+    dataset: DatasetConfig, job: JobConfig, *, labelled: bool, scratch: Scratch = IN_MEMORY
+) -> PartyTable:
+    """Read a party's table; `labelled` is True at the guest. Its columns lie in `scratch`.
 
     Raises:
         ConfigError: if a guest's dataset has no label, or a host's has one.
@@ -75,7 +86,7 @@ def read_party_table(dataset: DatasetConfig, job: JobConfig, *, labelled: bool) 
         raise ConfigError(f"dataset {job.dataset!r}: the guest needs the labels: set `label`")
     if not labelled and dataset.label is not None:
         raise ConfigError(f"dataset {job.dataset!r}: the host has no labels: leave out `label`, and exclude its column")
-    return read_table(dataset)
+    return read_table(dataset, scratch)
 
 
 def make_block(table: PartyTable, config: PreprocessingConfig, job: JobConfig) -> TrainingBlock:
@@ -84,7 +95,11 @@ def make_block(table: PartyTable, config: PreprocessingConfig, job: JobConfig) -
 
 
 def make_party_data(
-    table: PartyTable, config: PreprocessingConfig, job: JobConfig, check_sizes: CheckSizes = _accept
+    table: PartyTable,
+    config: PreprocessingConfig,
+    job: JobConfig,
+    check_sizes: CheckSizes = _accept,
+    scratch: Scratch = IN_MEMORY,
 ) -> PreparedData:
     """Split a table's rows and turn its features into training columns.
 
@@ -95,26 +110,33 @@ def make_party_data(
         config: how features become columns.
         job: the job's settings.
         check_sizes: refuses a table whose sizes the party's policy does not allow.
+        scratch: holds the training columns.
 
     Raises:
+        ConfigError: if there is no room for the training columns.
         DataError: if the table is too small for the job, or a feature or the weights cannot be used.
     """
     train, holdout = holdout_split(len(table.ids), job.holdout, job.seed)
     intercept = table.labels is not None and job.intercept
     _check_sizes(len(train), 1, job)  # How many features are left is not known yet.
-    features = table.features.take(train)
-    preprocessing = Preprocessing.fit(features, config, intercept, job.l2)
+    preprocessing = Preprocessing.fit(table.features, config, intercept, job.l2, train)
     # A gradient has as many equations for the labels as there are terms.
     n_features = len(preprocessing.terms)
     _check_sizes(len(train), n_features, job)
     check_sizes(len(train))
     trim_heap()
-    columns = preprocessing.transform(features)
-    del features
+    columns = scratch.array(np.float64, (len(train), preprocessing.n_columns))
+    for rows in preprocessing.transform_blocks(table.features, train):
+        columns.append(rows)
+        report_progress(Stage.PREPARING, N_PASSES - 1 + len(columns) / len(train), N_PASSES)
+    holdout_columns = scratch.array(np.float64, (len(holdout), preprocessing.n_columns))
     with np.errstate(over="ignore"):  # The check below finds what overflows.
-        holdout_columns = preprocessing.transform(table.features.take(holdout))
-    if not np.isfinite(holdout_columns).all():
-        raise DataError("a value of a hold-out row is too far beyond the training rows to be scaled: set `clip`")
+        for rows in preprocessing.transform_blocks(table.features, holdout):
+            if not np.isfinite(rows).all():
+                raise DataError(
+                    "a value of a hold-out row is too far beyond the training rows to be scaled: set `clip`"
+                )
+            holdout_columns.append(rows)
     weights: SampleWeights | None = None
     if table.labels is not None:
         of_rows = None if table.weights is None else table.weights[train]
@@ -126,8 +148,8 @@ def make_party_data(
             job.seed,
         )
     block = TrainingBlock(
-        columns=columns,
-        holdout_columns=holdout_columns,
+        columns=columns.finish(),
+        holdout_columns=holdout_columns.finish(),
         labels=None if table.labels is None else table.labels[train],
         holdout_labels=None if table.labels is None else table.labels[holdout],
         penalty=preprocessing.penalty,

@@ -3,13 +3,14 @@
 import os
 
 from trilateral.common.base.errors import ConfigError
+from trilateral.common.curve25519.path import choose_curve_arithmetic
 from trilateral.common.paillier.native.path import Path, choose_arithmetic
 from trilateral.common.paillier.native.threads import set_threads
 from trilateral.common.shares.path import choose_shares_arithmetic
 
 VARIABLE = "TRILATERAL_ARITHMETIC"
 """Environment variable that names the arithmetic to use, for comparisons: "ifma", "avx2" or "gmpy2". With
-"gmpy2", numpy computes with shares."""
+"gmpy2", numpy computes with shares, and libsodium aligns."""
 
 
 def use_arithmetic(threads: int = 0) -> Path:
@@ -31,6 +32,7 @@ def use_arithmetic(threads: int = 0) -> Path:
     except ConfigError as error:
         raise ConfigError(f"{VARIABLE}: {error}") from error
     choose_shares_arithmetic(portable=name == "gmpy2")
+    choose_curve_arithmetic(portable=name == "gmpy2")
     return path
 
 

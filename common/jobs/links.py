@@ -4,7 +4,7 @@ Every message of the protocol may be sent again, because its receiver ignores me
 pieces of vectors share one streaming call. The receiver works on the first piece while this process still makes the
 last one. Calls of ciphertexts stay open from round to round, because a piece in an open call arrives in half the time
 that it takes with a call of its own. A call ends after `CALL_BYTES`, because the link keeps the pieces of a call until
-the peer has acknowledged it or they no longer matter.
+the peer has acknowledged it or they no longer matter. `flow` says which messages wait for room in the queue.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ import grpc
 from trilateral.common.base.errors import PeerError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import Limits
+from trilateral.common.jobs.flow import size_of
 from trilateral.common.observe.events import Delivered, OnEvent, ignore_event, subject_of
 from trilateral.common.protocol.messages import (
     BeginRound,
@@ -49,7 +50,7 @@ LOG_SECONDS = 5.0
 CALL_BYTES = 8 * 1024 * 1024
 """Bytes after which a streaming call ends. With 4 MiB, a byte costs a fifth more processor time."""
 QUEUE_BYTES = 4 * 1024 * 1024
-"""Bytes of ring elements in the queue from which on the link counts as full."""
+"""Bytes of vectors in the queue from which on the link counts as full."""
 LINGER_SECONDS = 0.05
 """How long a streaming call of ring elements waits for further pieces. It is short: the message of another kind that
 comes next would have to wait until the call has been acknowledged."""
@@ -113,10 +114,12 @@ class Link:
         self._is_silent = False
         """Whether the peer was reported as silent in a call of pieces."""
         self._n_expected = 0
-        """Bytes of ring elements that were handed over: only one thread at a time changes it."""
+        """Bytes of vectors that were handed over: only one thread at a time changes it."""
         self._n_taken = 0
         """How many of them are no longer queued: only the event loop changes it."""
         self._has_room = asyncio.Event()
+        self._patience: asyncio.Timeout | None = None
+        """Ends the open call if the peer takes nothing for `party_timeout` and the job does not progress."""
         self._task = asyncio.create_task(self._run())
 
     def send(self, message: Message) -> None:
@@ -138,12 +141,22 @@ class Link:
 
     def expect(self, message: Message) -> None:
         """Count a message that is about to be sent. Another thread may call this method, before the loop sends it."""
-        self._n_expected += _size(message)
+        self._n_expected += size_of(message)
 
     @property
     def is_full(self) -> bool:
-        """Whether the queue has `QUEUE_BYTES` of ring elements. It may be read in any thread."""
+        """Whether the queue has `QUEUE_BYTES` of vectors. It may be read in any thread."""
         return self._n_expected - self._n_taken >= QUEUE_BYTES and not self._task.done()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no message is queued, and no call of vectors or rounds is open."""
+        return self._queue.empty() and not self._held and not self._unacknowledged
+
+    def wait_on(self) -> None:
+        """Give the peer its whole time to take the next piece, because the job progresses."""
+        if self._patience is not None and not self._patience.expired():
+            self._patience.reschedule(asyncio.get_running_loop().time() + self._limits.party_timeout)
 
     async def room(self) -> None:
         """Wait until the queue is not full, or the link has ended."""
@@ -262,36 +275,57 @@ class Link:
             request_serializer=route.chunk.SerializeToString,
             response_deserializer=route.response.FromString,
         )
-        call = method(timeout=seconds, metadata=call_metadata(self._sender))
+        call = method(metadata=call_metadata(self._sender))
         call.add_done_callback(lambda _: self._stirred.set())
-        end = time.monotonic() + seconds / 2
-        to_write, n_bytes = list(self._unacknowledged), 0
         try:
-            while True:
-                for _, request in to_write:
-                    await call.write(request)
-                    n_bytes += request.ByteSize()
-                    # The peer is connected, so the silence after an earlier failure is over.
-                    self._peer.unanswered.pop(attempt, None)
-                    self._on_answer()
-                if of_call.is_complete:
-                    self._report(of_call.subject, of_call.vector_begun)
-                is_full = n_bytes >= CALL_BYTES or time.monotonic() >= end
-                following = None if is_full else await self._following(of_call.carries, channel, call)
-                if following is None:
-                    break
-                of_call.add(following)
-                to_write = self._encode(following, route)
-                self._forget_overtaken()
-                self._unacknowledged.extend(to_write)
-                del following  # A large piece lives on in its request, for as long as that is needed.
-            await self._finish(call, of_call)
+            # A call has no deadline of its own: it may last for as long as the peer goes on taking pieces.
+            async with asyncio.timeout(seconds) as self._patience:
+                await self._write(route, of_call, attempt, channel, call)
+                await self._finish(call, of_call)
+        except TimeoutError:
+            raise PeerError(f"{self._peer} has taken nothing for {seconds:g} s: {RUN_IT}") from None
         except (asyncio.InvalidStateError, grpc.aio.InternalError):
             # The call ended before everything was written. Either the peer refused it, which raises here, or a peer
             # whose run has finished acknowledged it early.
             await call
         finally:
+            self._patience = None
             call.cancel()
+
+    async def _write(
+        self, route: MessageRoute, of_call: "_OfCall", attempt: object, channel: grpc.aio.Channel, call: Any
+    ) -> None:
+        """Write the messages of a call; see `_stream`.
+
+        Args:
+            route: see `_stream`, also for the next two.
+            of_call: see there.
+            attempt: see there.
+            channel: the channel of the call.
+            call: the call.
+        """
+        clock = asyncio.get_running_loop().time
+        end = clock() + self._limits.party_timeout / 2
+        to_write, n_bytes = list(self._unacknowledged), 0
+        while True:
+            for _, request in to_write:
+                await call.write(request)
+                self.wait_on()
+                n_bytes += request.ByteSize()
+                # The peer is connected, so the silence after an earlier failure is over.
+                self._peer.unanswered.pop(attempt, None)
+                self._on_answer()
+            if of_call.is_complete:
+                self._report(of_call.subject, of_call.vector_begun)
+            is_full = n_bytes >= CALL_BYTES or clock() >= end
+            following = None if is_full else await self._following(of_call.carries, channel, call)
+            if following is None:
+                break
+            of_call.add(following)
+            to_write = self._encode(following, route)
+            self._forget_overtaken()
+            self._unacknowledged.extend(to_write)
+            del following  # A large piece lives on in its request, for as long as that is needed.
 
     async def _finish(self, call: Any, of_call: "_OfCall") -> None:
         """Wait until the peer has acknowledged a call.
@@ -391,7 +425,7 @@ class Link:
 
     def _take(self, message: Message | None) -> None:
         """Count a message that is no longer queued."""
-        self._n_taken += _size(message)
+        self._n_taken += size_of(message)
         self._has_room.set()
 
     def _is_overtaken(self, message: Message | None) -> bool:
@@ -431,11 +465,6 @@ class Link:
                 reporting.cancel()
             if reported and on_wait is not None:
                 on_wait(self._peer, None)
-
-
-def _size(message: Message | None) -> int:
-    """Return the bytes that a message counts in the queue."""
-    return message.elements.nbytes if isinstance(message, ElementPiece) else 0
 
 
 class _OfCall:

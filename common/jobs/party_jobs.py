@@ -20,10 +20,10 @@ from trilateral.common.base.errors import (
     TrilateralError,
     notes,
 )
-from trilateral.common.base.heap import trim_heap
 from trilateral.common.base.outcome import Outcome
+from trilateral.common.base.progress import Stage, report_progress
 from trilateral.common.base.roles import Role
-from trilateral.common.compute.engine import OpenEngine
+from trilateral.common.compute.engine import Engine, OpenEngine
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
@@ -38,6 +38,7 @@ from trilateral.common.data.party_data import (
     make_party_data,
     read_party_table,
 )
+from trilateral.common.data.tables.gathering import release_freed_memory
 from trilateral.common.data.tables.id_form import describe_changes, form_of
 from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import PartyTable
@@ -88,6 +89,8 @@ from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import JobKey
 from trilateral.common.rpc.errors import EndedError
 from trilateral.common.rpc.routes import route_for
+from trilateral.common.scratch.arrays import Scratch
+from trilateral.common.scratch.space import JobScratch, ScratchSpace
 from trilateral.common.shares.keys import SEED_BYTES
 
 log = logging.getLogger(__name__)
@@ -176,6 +179,7 @@ class PartyJobs(ProcessJobs):
         self._aligner = aligner
         self._ledger = ledger
         self._open_engine = open_engine
+        self._scratch = ScratchSpace.of(config)
 
     @property
     def _quota(self) -> ScoreQuota:
@@ -257,7 +261,7 @@ class PartyJobs(ProcessJobs):
             on_event=self._observer_of(key),
         )
         record = await asyncio.to_thread(self._begin_record, key, job, job_id, known)
-        engine = self._open_engine()
+        engine, scratch = self._open_engine(), self._scratch.open()
 
         async def begin() -> Machine:
             # Nothing needs the key while the table is read.
@@ -265,9 +269,13 @@ class PartyJobs(ProcessJobs):
             with permission.recording():
                 # No variable keeps the table, which the job does not need from here on.
                 data = permission.data = await runner.in_thread(
-                    self._prepare, await self._read(runner, dataset, job, record, permission), dataset, job
+                    self._prepare,
+                    await self._read(runner, dataset, job, record, permission, scratch=scratch),
+                    dataset,
+                    job,
+                    scratch,
                 )
-                await runner.in_thread(trim_heap)
+                await runner.in_thread(release_freed_memory)
                 await runner.in_thread(record.check_columns, data.block.columns)
                 self._check_rows(job, data.block)
                 permission.account = JobAccount(job, key.run_id, record, lambda: self._account_of(job.dataset), data)
@@ -275,7 +283,9 @@ class PartyJobs(ProcessJobs):
             start = await runner.in_thread(self._start, job, record, data.block)
             permission.secrecy = await runner.in_thread(label_secrecy, job, data.block, secret_start=start is not None)
             session = (
-                SharesSession(offer.seed, engine) if cipher is None else PaillierSession(await cipher, start, engine)
+                SharesSession(offer.seed, engine, scratch)
+                if cipher is None
+                else PaillierSession(await cipher, start, engine, scratch)
             )
             machine = await runner.in_thread(
                 self._make_machine,
@@ -327,7 +337,7 @@ class PartyJobs(ProcessJobs):
             self._ledger.release(key.run_id)
             if runner.last_step is not None:  # It may still reserve points.
                 runner.last_step.add_done_callback(lambda _: self._ledger.release(key.run_id))
-            await asyncio.to_thread(engine.close)  # A step that waits for a task ends with it.
+            await asyncio.to_thread(_free, job, engine, scratch)
             # The journal already has the end of a finished job, and a job whose session is suspended still runs.
             if error is not None and not isinstance(error, SuspendedError):
                 await self._set_outcome(job_id, error)
@@ -428,16 +438,18 @@ class PartyJobs(ProcessJobs):
         job: JobConfig,
         record: PartyRecord,
         permission: Permission,
+        *,
+        scratch: Scratch,
     ) -> PartyTable:
         """Read the party's table, and select the rows that both parties have."""
         if job.aligned:
-            return await self._read_all(runner, dataset, job, record)
+            return await self._read_all(runner, dataset, job, record, scratch)
         if record.resumed:
-            table = await self._read_all(runner, dataset, job, record)
+            table = await self._read_all(runner, dataset, job, record, scratch)
             with self._naming(dataset):
                 return await runner.in_thread(table.select, record.common_rows(len(table.ids)))
         with self._aligner.expect(runner.key, permission.check_again) as alignment:
-            table = await self._read_all(runner, dataset, job, record)
+            table = await self._read_all(runner, dataset, job, record, scratch)
             try:
                 aligned = await alignment.common_rows(table.ids, form_of(dataset), runner.report_alignment)
             except PeerError as error:
@@ -459,12 +471,14 @@ class PartyJobs(ProcessJobs):
             return await runner.in_thread(table.select, aligned.rows)
 
     async def _read_all(
-        self, runner: MachineRunner, dataset: DatasetConfig, job: JobConfig, record: PartyRecord
+        self, runner: MachineRunner, dataset: DatasetConfig, job: JobConfig, record: PartyRecord, scratch: Scratch
     ) -> PartyTable:
+        report_progress(Stage.READING, 0, 1)
         with self._naming(dataset):
-            table = await runner.in_thread(read_party_table, dataset, job, labelled=self.role is Role.GUEST)
+            labelled = self.role is Role.GUEST
+            table = await runner.in_thread(read_party_table, dataset, job, labelled=labelled, scratch=scratch)
             await runner.in_thread(record.check_table, table, dataset)
-            await runner.in_thread(trim_heap)
+            await runner.in_thread(release_freed_memory)
         log.info("job %s: %d rows loaded", job.name, len(table.ids))
         if changes := describe_changes(table.changed_ids):
             log.info("job %s: IDs changed by rules of `id_form`: %s", job.name, changes)
@@ -472,12 +486,13 @@ class PartyJobs(ProcessJobs):
             log.info("job %s: %s: %s", job.name, dataset.path.name, repeated)
         return table
 
-    def _prepare(self, table: PartyTable, dataset: DatasetConfig, job: JobConfig) -> PreparedData:
+    def _prepare(self, table: PartyTable, dataset: DatasetConfig, job: JobConfig, scratch: Scratch) -> PreparedData:
         def check(n_train: int) -> None:
             check_sizes(job, self.config.policy, n_train, self.role)
 
+        report_progress(Stage.PREPARING, 0, 1)
         with self._naming(dataset):
-            data = make_party_data(table, dataset.preprocessing, job, check)
+            data = make_party_data(table, dataset.preprocessing, job, check, scratch)
             check_labels(data.block)
         if few := describe_few_labels(data.block):
             log.warning("job %s: %s", job.name, few)
@@ -500,6 +515,14 @@ class PartyJobs(ProcessJobs):
 
     def _folder(self, job: JobConfig) -> JobFolder:
         return JobFolder(self.config.state, job.name)
+
+
+def _free(job: JobConfig, engine: Engine, scratch: JobScratch) -> None:
+    """Free what a session has used, whichever way it has ended."""
+    engine.close()  # A step that waits for a task ends with it.
+    scratch.close()
+    if scratch.peak_bytes:
+        log.info("job %s: %.1f GB of scratch space were used", job.name, scratch.peak_bytes / 1e9)
 
 
 def _log_result(job: JobConfig, result: Result) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows, blocks_of
+from trilateral.common.base.arrays import FloatRows, FloatVector, Rows, blocks_of
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
@@ -112,7 +112,7 @@ class PartyRecord:
                 " the table in another way: restore the table, or start the job again"
             )
 
-    def check_columns(self, columns: FloatMatrix) -> None:
+    def check_columns(self, columns: FloatRows) -> None:
         """Check that preprocessing has made the same training columns as in the earlier sessions.
 
         Args:
@@ -121,8 +121,10 @@ class PartyRecord:
         Raises:
             DataError: the columns differ.
         """
-        weights = np.random.default_rng(0).standard_normal(len(columns))
-        sums = weights @ columns
+        random, sums = np.random.default_rng(0), np.zeros(columns.shape[1])
+        for part in blocks_of(len(columns)):  # The numbers are the same as if all were drawn at once.
+            block = columns[part]
+            sums += random.standard_normal(len(block)) @ block
         known = self._fact("columns")
         if known is None:
             self._pending["columns"] = json.dumps(sums.tolist()).encode()

@@ -4,6 +4,8 @@ The machine handles one message after another, in its own thread. Whatever it yi
 on the first piece of a vector while this process computes the next. Between two yields, a newer round may overtake the
 current work, or a failure may end it.
 
+A machine whose peer or whose line is slow waits until there is room for what it makes; see `flow`.
+
 To hand something from one thread to the other takes a tenth of a millisecond or more, so the machine's thread does not
 wait for the event loop: it hands over what has to be sent and goes on. It writes to the journal itself, or lets a
 second thread write while it goes on.
@@ -21,16 +23,26 @@ from weakref import WeakSet
 
 from trilateral.common.base.errors import PeerError, StoppedError, TrilateralError
 from trilateral.common.base.outcome import Outcome, outcome_of
+from trilateral.common.base.progress import Stage, reporting
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.base.tracebacks import where
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Limits
+from trilateral.common.jobs.flow import waits_for_room
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.inbox import Inbox
 from trilateral.common.jobs.job_thread import JobThread
 from trilateral.common.jobs.links import Link, OnWait
 from trilateral.common.jobs.patience import Patience
-from trilateral.common.observe.events import Handled, Handling, Prepared, RoundBegun, subject_of
+from trilateral.common.observe.events import (
+    Handled,
+    Handling,
+    Prepared,
+    RoundAdvanced,
+    RoundBegun,
+    StageAdvanced,
+    subject_of,
+)
 from trilateral.common.observe.logs import LogContext
 from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.messages import (
@@ -51,9 +63,11 @@ from trilateral.common.protocol.messages import (
     Piece,
     Result,
     RoundKey,
+    RoundProgress,
     RoundReport,
     RowsDone,
     ScoresDue,
+    StageProgress,
     StepTaken,
     VectorPiece,
     Waiting,
@@ -77,6 +91,8 @@ _WAITED_FOR = OpenJob | HoldoutScores | Failed | Result | JobEnded
 keep no result."""
 FAREWELL = 3.0
 """Seconds to spend on telling the peers about a failure."""
+PROGRESS_SECONDS = 1.0
+"""Interval at which a party reports its progress."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -86,6 +102,8 @@ the coordinator with each question that it sends (with an OpenJob once the party
 before the peers are told."""
 MachineRecord: TypeAlias = Began | ObservationRecord | StepTaken | ScoresDue | EvaluationRecord | Result
 """What the process has to count or to keep before anything that depends on it leaves."""
+OnStage: TypeAlias = Callable[[Role, StageProgress], None]
+"""Called at the coordinator when a party has come further before the first round."""
 OnRecord: TypeAlias = Callable[[MachineRecord], Callable[[], None] | None]
 """Called in the job's own thread with each record. It may return a function for the part of the work that may go on
 while the machine computes: until that part is done, nothing leaves but ciphertexts for the other party."""
@@ -109,6 +127,7 @@ class MachineRunner:
         on_message: see `OnMessage`. If it raises an error, the job fails.
         on_record: see `OnRecord`. If it raises an error, the job fails.
         on_wait: called while a peer does not answer; see `OnWait`.
+        on_stage: see `OnStage`.
         on_disclosure: called before the work of each round, before each piece of hold-out scores leaves, and with
             shares before the other party's weights leave. If it raises an error, the job fails.
     """
@@ -125,6 +144,7 @@ class MachineRunner:
         on_message: OnMessage,
         on_record: OnRecord = keep_nothing,
         on_wait: OnWait | None = None,
+        on_stage: OnStage = lambda sender, progress: None,
         on_disclosure: Callable[[], None] = lambda: None,
     ) -> None:
         self.key = key
@@ -139,6 +159,7 @@ class MachineRunner:
         self._history = history
         self._on_message = on_message
         self._on_record = on_record
+        self._on_stage = on_stage
         self._on_disclosure = on_disclosure
         with self.log_context.current():  # The links' tasks inherit it.
             self._links = {
@@ -170,7 +191,14 @@ class MachineRunner:
         self._told_by: Role | None = None
         self._newest = RoundKey(0, 0)  # of the rounds that were delivered
         self._current = RoundKey(0, 0)  # of the rounds that the machine was given
-        self._patience = Patience(role, limits, asyncio.get_running_loop().time)
+        self._clock = asyncio.get_running_loop().time
+        self._patience = Patience(role, limits, self._clock)
+        self._uninformed: set[Role] = set()
+        """The peers that have not been told yet that the job progresses."""
+        self._reported_at = self._clock()
+        """When this party has reported its progress last, or has begun a round."""
+        self._stage: StageProgress | None = None
+        """How far this party has come before the first round, if it has not reported that yet."""
         self.takes_vectors = False
         """Whether there is a machine. Before that, no honest peer has a vector for it: rounds begin when both parties
         are ready."""
@@ -190,7 +218,9 @@ class MachineRunner:
         Raises:
             TrilateralError: why the session ended before the job finished, as a public text.
         """
-        work = asyncio.create_task(self._work(begin))
+        loop = asyncio.get_running_loop()
+        with reporting(lambda stage, done: _call_soon(loop, self._advance_stage, stage, done)):
+            work = asyncio.create_task(self._work(begin))
         over = asyncio.create_task(self._over.wait())
         try:
             await asyncio.wait({work, over}, return_when=asyncio.FIRST_COMPLETED)
@@ -244,11 +274,19 @@ class MachineRunner:
             case Failed():
                 self.fail(_error_of(message), told_by=sender)
                 return
-            case Waiting():
+            case Waiting(has_progressed=has_progressed):
+                if has_progressed and sender is Role.COORDINATOR:
+                    self._progressed()
                 return
             case AlignmentProgress():
-                self._patience.progress(message.done)
+                if self._patience.is_further(AlignmentProgress, message.done / message.n_shards):
+                    self._progressed()
                 self._on_message(message)
+                return
+            case StageProgress():
+                if self._patience.is_further((sender, message.stage), message.done):
+                    self._progressed()
+                    self._on_stage(sender, message)
                 return
             case BeginRound():
                 self._overtake(message.key)
@@ -269,6 +307,39 @@ class MachineRunner:
     def report_alignment(self, message: AlignmentProgress) -> None:
         """Send the progress of an alignment, which is not the machine's work, to the coordinator."""
         self._links[Role.COORDINATOR].send(message)
+
+    def _advance_stage(self, stage: Stage, done: float) -> None:
+        """At a party: learn how far the work before the first round has come."""
+        if self._newest.round:  # The thread has reported it before the round came.
+            return
+        self._history.on_event(StageAdvanced(stage, done))
+        self._stage = StageProgress(stage, done)
+        if self.takes_vectors:  # Before that, `_ask_meanwhile` reports it.
+            self._report_stage()
+
+    def _report_stage(self) -> bool:
+        """Report to the coordinator how far this party has come; return whether there was anything to report."""
+        link = self._links[Role.COORDINATOR]
+        if self._stage is None or not link.is_idle or not self._is_report_due():
+            return False
+        stage, self._stage = self._stage, None
+        link.send(stage)
+        return True
+
+    def _is_report_due(self) -> bool:
+        """Return whether to report progress. A short round needs no report."""
+        now = self._clock()
+        if now - self._reported_at < PROGRESS_SECONDS:
+            return False
+        self._reported_at = now
+        return True
+
+    def _progressed(self) -> None:
+        """Wait on for everything, because the job progresses, and let the parties do so."""
+        self._patience.wait_on()
+        self._uninformed = set(self._links)
+        for link in self._links.values():
+            link.wait_on()
 
     def record(self) -> dict[str, Any]:
         """Return the counts that the audit log keeps of an ended job."""
@@ -329,6 +400,7 @@ class MachineRunner:
                     self._history.finish(message)
                 case ElementPiece() | RowsDone():
                     batch.extend(self._inbox.take((ElementPiece, RowsDone), MAX_BATCH))
+            self._uninformed = set(self._links)
             subject = subject_of(message)
             if subject is not None:
                 self._history.on_event(Handling(sender, *subject))
@@ -337,19 +409,27 @@ class MachineRunner:
             self._history.on_event(Handled())
 
     def _begun(self, key: RoundKey) -> None:
+        self._reported_at = self._clock()
         self.log_context.round = key.round
         self._history.on_event(RoundBegun(key))
 
     async def _ask_meanwhile(self) -> None:
-        """At a party, whose start may take long, ask now and then whether the coordinator still has the job."""
+        """At a party, whose start may take long, report its progress now and then.
+
+        If there is none, ask whether the coordinator still has the job.
+        """
         while self._role is not Role.COORDINATOR:
             await asyncio.sleep(self._patience.pause)
-            self._ask_whether_there()
+            if not self._report_stage():
+                self._ask_whether_there()
 
     def _ask_whether_there(self) -> None:
+        self._patience.asked_peers()
         for role, link in self._links.items():
-            if role in self._counterparts:
-                link.send(Waiting())
+            # A link that is at work learns by itself whether the peer still has the job, and the peer has its messages.
+            if role in self._counterparts and link.is_idle:
+                link.send(Waiting(role in self._uninformed and self._role is Role.COORDINATOR))
+                self._uninformed.discard(role)
 
     async def _next_message(self, machine: Machine, last: Role | None) -> tuple[Role, Message]:
         """Wait for the next message; meanwhile, do the work that needs no input.
@@ -430,13 +510,13 @@ class MachineRunner:
                     self._record(message)
                 elif not isinstance(message, VectorPiece) or to is Role.COORDINATOR:
                     self._finish_writing()
-                if isinstance(message, _WAITED_FOR) or self._has_to_wait(to, message):
+                if isinstance(message, _WAITED_FOR) or (waits_for_room(message) and self._links[to].is_full):
                     hand_over()
                     return envelope
-                if isinstance(message, ElementPiece):
+                if isinstance(message, Piece):
                     self._links[to].expect(message)
                 made.append(envelope)
-                if isinstance(message, RowsDone) or (isinstance(message, Piece) and message.kind not in SINGLE):
+                if self._leaves_at_once(to, message):
                     hand_over()
                     self._begin_writing()
                 if stopped or self._is_overtaken():
@@ -453,6 +533,14 @@ class MachineRunner:
         finally:
             stopped = True
             self._thread.close_iterator(envelopes)
+
+    def _leaves_at_once(self, to: Role, message: Message) -> bool:
+        """Return whether the event loop is woken for a message, because its receiver goes on to work."""
+        return self._goes_on_from(to, message) or (isinstance(message, Piece) and message.kind not in SINGLE)
+
+    def _goes_on_from(self, to: Role, message: Message) -> bool:
+        """Return whether the receiver sends further rows for a message. Otherwise `RowsDone` only shows progress."""
+        return isinstance(message, RowsDone) and (self.has_shares or to is not Role.COORDINATOR)
 
     def _record(self, record: MachineRecord) -> None:
         """In the job's thread, keep a record, or begin to."""
@@ -479,14 +567,6 @@ class MachineRunner:
         log.debug("job %s: work overtaken by round %d", self.key.name, self._newest.round)
         return True
 
-    def _has_to_wait(self, to: Role, message: Message) -> bool:
-        """Return whether a message has to wait for room in the queue of its link.
-
-        Only what the coordinator deals waits. If the parties waited for room towards each other, neither would take
-        what the other has sent; the windows of the protocol bound what they queue.
-        """
-        return isinstance(message, ElementPiece) and message.kind is Kind.DEALT and self._links[to].is_full
-
     async def _post_and_wait(self, to: Role, message: Message) -> None:
         """Post a message for which the machine has to wait."""
         match message:
@@ -497,10 +577,10 @@ class MachineRunner:
                 await self._links[to].call(message)
                 self._patience.ask(message)
                 self._on_message(message)
-            case ElementPiece():
+            case ElementPiece() | HoldoutScores():
                 await self._links[to].room()
                 self._links[to].expect(message)
-                self._links[to].send(message)
+                self._post(to, message)
             case Result() | JobEnded():
                 if isinstance(message, JobEnded):
                     self._on_message(message)
@@ -526,6 +606,14 @@ class MachineRunner:
             case RoundReport():
                 self._history.report(message)
                 self._on_message(message)
+            case RoundProgress(key=key, rows_done=rows_done, n_rows=n_rows):
+                self._progressed()
+                self._history.on_event(RoundAdvanced(key, rows_done, n_rows))
+                self._on_message(message)
+            case RowsDone(key=key, n_rows=n_rows):
+                self._history.on_event(RoundAdvanced(key, n_rows))
+                if self._goes_on_from(to, message) or self._is_report_due():
+                    self._links[to].send(message)
             case EvaluationRecord():
                 self._history.evaluate(message)
             case Began() | ObservationRecord() | StepTaken() | ScoresDue():
@@ -558,6 +646,12 @@ class MachineRunner:
 
     async def _close_links(self, grace: float) -> None:
         await asyncio.gather(*(link.close(grace) for link in self._links.values()))
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[P, object], *args: P.args, **_: P.kwargs) -> None:
+    """Call a function in the event loop, from any thread. It is not called once the loop has ended."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(partial(function, *args))
 
 
 def _handle(machine: Machine, batch: deque[tuple[Role, Message]]) -> Iterator[Envelope]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from trilateral.common.base.progress import Stage
 from trilateral.common.base.roles import Role
 from trilateral.common.protocol.messages import HoldoutScores, Message, Piece, RoundKey
 
@@ -50,6 +51,23 @@ class RoundBegun:
     """An attempt at a round begins. The event may occur again for the same attempt, and late for an older one."""
 
     key: RoundKey
+
+
+@dataclass(frozen=True, slots=True)
+class StageAdvanced:
+    """At a party: a part of the work before the first round is done, from 0 to 1."""
+
+    stage: Stage
+    done: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoundAdvanced:
+    """An attempt at a round has come further. Only the coordinator knows how many rows it has in all."""
+
+    key: RoundKey
+    rows_done: int
+    n_rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +118,18 @@ class Delivered:
     seconds: float
 
 
-Event: TypeAlias = PhaseOver | Moved | Prepared | RoundBegun | RoundOver | Handling | Handled | Delivered
+Event: TypeAlias = (
+    PhaseOver
+    | Moved
+    | Prepared
+    | StageAdvanced
+    | RoundBegun
+    | RoundAdvanced
+    | RoundOver
+    | Handling
+    | Handled
+    | Delivered
+)
 OnEvent: TypeAlias = Callable[[Event], None]
 
 

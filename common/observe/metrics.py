@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.outcome import Outcome
+from trilateral.common.base.progress import Stage
 from trilateral.common.base.roles import Role
 from trilateral.common.compute.engine import Cluster
 from trilateral.common.observe.events import (
@@ -27,8 +28,10 @@ from trilateral.common.observe.events import (
     OnEvent,
     PhaseOver,
     Prepared,
+    RoundAdvanced,
     RoundBegun,
     RoundOver,
+    StageAdvanced,
 )
 from trilateral.common.paillier.native.path import arithmetic_path
 from trilateral.common.protocol.messages import RoundKey
@@ -63,6 +66,13 @@ class _Job:
     """The newest attempt at a round in this session."""
     begun_at: float = 0.0
     """When the newest attempt began."""
+    rows_done: int = 0
+    """Rows of the newest attempt that are done."""
+    n_rows: int | None = None
+    """All of its rows, if they are known."""
+    stage: Stage | None = None
+    """What is done before the first round."""
+    stage_done: float = 0.0
     loss: float | None = None
     prepared: int = 0
     ended_at: float = 0.0
@@ -152,7 +162,7 @@ class Metrics(Collector):
     def begun(self, name: str) -> None:
         """Count a session of the job `name` that begins."""
         job = self._job(name)
-        job.running, job.newest = True, NO_ROUND
+        job.running, job.newest, job.stage = True, NO_ROUND, None
         self._sessions.inc()
 
     def ended(self, name: str, outcome: Outcome) -> None:
@@ -198,7 +208,15 @@ class Metrics(Collector):
                 job = self._job(name)
                 if key > job.newest:
                     job.newest, job.begun_at = key, self._clock()
+                    job.rows_done, job.n_rows, job.stage = 0, None, None
                     self._attempts.labels("first" if key.attempt == 1 else "further").inc()
+            case StageAdvanced(stage, done):
+                job = self._job(name)
+                job.stage, job.stage_done = stage, done
+            case RoundAdvanced(key, rows_done, n_rows):
+                job = self._job(name)
+                if key == job.newest:
+                    job.rows_done, job.n_rows = rows_done, n_rows
             case RoundOver(key, loss):
                 job = self._job(name)
                 self._rounds.labels("void" if event.is_void else "complete").inc()
@@ -241,6 +259,25 @@ class Metrics(Collector):
             "round",
             "The newest round of a job.",
             [({"job_name": name}, job.newest.round) for name, job in jobs.items() if job.newest.round],
+        )
+        yield _gauge(
+            "round_rows_done",
+            "Rows of the newest attempt at a round that this process is done with, or at the coordinator both parties.",
+            [({"job_name": name}, job.rows_done) for name, job in jobs.items() if job.newest.round and job.running],
+        )
+        yield _gauge(
+            "round_rows",
+            "All rows of the newest attempt at a round, at the coordinator.",
+            [({"job_name": name}, job.n_rows) for name, job in jobs.items() if job.n_rows is not None and job.running],
+        )
+        yield _gauge(
+            "stage_done_ratio",
+            "The part that is done of what this party does before the first round, by stage.",
+            [
+                ({"job_name": name, "stage": job.stage.name.lower()}, job.stage_done)
+                for name, job in jobs.items()
+                if job.stage is not None and job.running
+            ],
         )
         yield _gauge(
             "loss",

@@ -51,6 +51,8 @@ class Product(Protocol):
 class PartyCipher(Protocol):
     """Encryption and encrypted arithmetic for a party, which can decrypt nothing.
 
+    Pickled, it is the key alone: whoever unpickles it draws randomness of its own, and that of this process stays here.
+
     Methods with two vectors, or with a vector and plaintexts, work element by element; both have the same length.
     """
 

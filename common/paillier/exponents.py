@@ -1,23 +1,15 @@
 """The columns in clear of an encrypted product, and the bounds of their values."""
 
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trilateral.common.base.arrays import RowArray
 
-class Exponents(Protocol):
-    """The columns of a product, of which it reads a block of rows at a time. An array of int64 is one."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(n_samples, n_columns)."""
-        ...
-
-    def __getitem__(self, rows: slice) -> NDArray[np.int64]:
-        """Return consecutive rows."""
-        ...
+Exponents: TypeAlias = RowArray[np.int64]
+"""The columns of a product, shape (n_samples, n_columns), of which it reads a block of rows at a time."""
 
 
 @dataclass(frozen=True, eq=False)

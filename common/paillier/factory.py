@@ -1,6 +1,9 @@
 """Makes the cipher that a job names."""
 
+from functools import lru_cache
 from typing import Literal
+
+from gmpy2 import mpz
 
 from trilateral.common.paillier.cipher import Decryptor, PartyCipher
 from trilateral.common.paillier.keys import PrivateKey, PublicKey
@@ -26,6 +29,12 @@ def make_cipher(name: CipherName, public_key: PublicKey) -> PartyCipher:
     from trilateral.common.paillier.reference import ReferenceCipher
 
     return ReferenceCipher(public_key)
+
+
+@lru_cache(maxsize=4)
+def cipher_on_worker(name: CipherName, n: int) -> PartyCipher:
+    """Make the cipher of a worker, once for each key: a pickled cipher becomes the result of this function."""
+    return make_cipher(name, PublicKey(mpz(n)))
 
 
 def make_decryptor(name: CipherName, private_key: PrivateKey) -> Decryptor:

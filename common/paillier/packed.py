@@ -1,10 +1,10 @@
 """The default cipher on gmpy2: prepared randomness, and products over all slots at once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gmpy2 import mpz
 
-from trilateral.common.paillier.cipher import EncryptedVector, Product
+from trilateral.common.paillier.cipher import EncryptedVector, PartyCipher, Product
 from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.exponents import ColumnBounds, Exponents
 from trilateral.common.paillier.keys import PublicKey, check_ciphertexts
@@ -22,6 +22,12 @@ class PackedCipher:
     def __init__(self, public_key: PublicKey) -> None:
         self.public_key = public_key
         self._pool = RandomnessPool(NthResidues(public_key))
+
+    def __reduce__(self) -> tuple[Callable[..., PartyCipher], tuple[str, int]]:
+        """See PartyCipher."""
+        from trilateral.common.paillier.factory import cipher_on_worker  # It imports this module.
+
+        return cipher_on_worker, ("packed", int(self.public_key.n))
 
     def open(self, ciphertexts: Ciphertexts) -> EncryptedVector:
         """See PartyCipher."""

@@ -3,12 +3,12 @@
 All numbers are integers, so phe's exponents stay 0 and reveal nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gmpy2 import mpz
 from phe import EncodedNumber, EncryptedNumber, PaillierPrivateKey, PaillierPublicKey
 
-from trilateral.common.paillier.cipher import EncryptedVector, Product
+from trilateral.common.paillier.cipher import EncryptedVector, PartyCipher, Product
 from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.exponents import ColumnBounds, Exponents
 from trilateral.common.paillier.keys import PrivateKey, PublicKey, check_ciphertexts
@@ -21,6 +21,12 @@ class ReferenceCipher:
     def __init__(self, public_key: PublicKey) -> None:
         self.public_key = public_key
         self._phe_key = PaillierPublicKey(int(public_key.n))
+
+    def __reduce__(self) -> tuple[Callable[..., PartyCipher], tuple[str, int]]:
+        """See PartyCipher."""
+        from trilateral.common.paillier.factory import cipher_on_worker  # It imports this module.
+
+        return cipher_on_worker, ("reference", int(self.public_key.n))
 
     def open(self, ciphertexts: Ciphertexts) -> EncryptedVector:
         """See PartyCipher."""

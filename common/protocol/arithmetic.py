@@ -10,24 +10,29 @@ An arithmetic does not know the order of rounds and attempts. It only marks what
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows
+from trilateral.common.base.arrays import FloatMatrix, FloatRows, FloatVector, RowArray, blocks_of
 from trilateral.common.base.errors import DataError, OutOfRangeError
 from trilateral.common.base.roles import Role
-from trilateral.common.compute.engine import Engine
+from trilateral.common.compute.engine import Engine, Placed
 from trilateral.common.compute.local import LOCAL
 from trilateral.common.compute.ordered import Ordered
 from trilateral.common.config.job import JobConfig
-from trilateral.common.paillier.cipher import EncryptedVector, PartyCipher, Product
+from trilateral.common.paillier.cipher import EncryptedVector, PartyCipher
+from trilateral.common.paillier.ciphertexts import Ciphertexts
+from trilateral.common.paillier.exponents import ColumnBounds, Exponents
 from trilateral.common.paillier.fixed_point import encode, encode_wide
 from trilateral.common.protocol.batches import Batch, Batches
 from trilateral.common.protocol.block import TrainingBlock
-from trilateral.common.protocol.bounds import PIECE
+from trilateral.common.protocol.bounds import PIECE, window_pieces
+from trilateral.common.protocol.fixed_columns import Extremes, FixedColumns, beside, extremes_of, fixed_bounds
+from trilateral.common.protocol.inner_products import InnerProducts, OnSums, ProductsHere, ProductsOnWorkers
 from trilateral.common.protocol.intake import Expected, VectorBounds
 from trilateral.common.protocol.messages import (
     BeginRound,
@@ -35,9 +40,11 @@ from trilateral.common.protocol.messages import (
     FinishJob,
     Kind,
     RoundKey,
+    RowsDone,
     SharesReady,
     VectorPiece,
 )
+from trilateral.common.protocol.paillier_tasks import encrypted
 from trilateral.common.protocol.phases import Phase
 from trilateral.common.protocol.place import Weights
 from trilateral.common.protocol.scales import VALUE_BITS, RoundScale, round_scale
@@ -70,6 +77,8 @@ class PaillierSession:
     """w before the first step, shape (n_columns,); zeros if None. See `protocol.label_secrecy`."""
     engine: Engine = LOCAL
     """Runs the work on the partitions of the table."""
+    scratch: Scratch = field(default=IN_MEMORY, repr=False)
+    """Holds what grows with the rows."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +90,7 @@ class SharesSession:
     engine: Engine = field(default=LOCAL, repr=False)
     """Runs the work on the partitions of the table."""
     scratch: Scratch = field(default=IN_MEMORY, repr=False)
-    """Where the tables of shares lie."""
+    """Holds what grows with the rows."""
 
 
 Session = PaillierSession | SharesSession
@@ -150,6 +159,14 @@ class Arithmetic(Weights, Protocol):
         """
         ...
 
+    def take_rows_done(self, done: RowsDone) -> Iterator[Envelope]:
+        """Learn how many rows of the open attempt the other party is done with.
+
+        Raises:
+            ProtocolError: the protocol has no such message, or the party says more than can be true.
+        """
+        ...
+
     # --- the end
 
     def finish(self, asked: FinishJob) -> Iterator[Envelope | Expected[Any]]:
@@ -189,13 +206,19 @@ class Arithmetic(Weights, Protocol):
         ...
 
 
-def check_scaled(columns: FloatMatrix) -> None:
+def check_scaled(columns: FloatRows) -> None:
     """Check that the mean square of each training column is at most 1, which all bounds assume.
+
+    Args:
+        columns: shape (n_train, n_columns).
 
     Raises:
         DataError: a column's is larger.
     """
-    if columns.size and np.max(np.mean(np.square(columns), axis=0)) > 1 + 1e-8:
+    totals = np.zeros(columns.shape[1])
+    for rows in blocks_of(len(columns)):
+        totals += np.square(columns[rows]).sum(axis=0)
+    if (totals > (1 + 1e-8) * len(columns)).any():
         raise DataError("a training column's mean square exceeds 1: standardise the columns")
 
 
@@ -205,8 +228,10 @@ def holdout_scores(block: TrainingBlock, coef: FloatVector) -> FloatVector:
     Raises:
         OutOfRangeError: a score is beyond `LARGEST_HOLDOUT_SCORE`.
     """
+    scores = np.empty(len(block.holdout_columns))
     with np.errstate(over="ignore", invalid="ignore"):  # The check below finds scores that overflow.
-        scores: FloatVector = block.holdout_columns @ coef
+        for rows in blocks_of(len(scores)):
+            scores[rows] = block.holdout_columns[rows] @ coef
     if not (np.abs(scores) <= LARGEST_HOLDOUT_SCORE).all():
         raise OutOfRangeError("a score of a hold-out row is out of range")
     return scores
@@ -239,7 +264,7 @@ class PaillierArithmetic(ABC):
         session: PaillierSession,
         phase: Phase,
     ) -> None:
-        columns = block.columns
+        columns = np.asarray(block.columns)
         check_scaled(columns)
         self._job = job
         self._block = block
@@ -251,6 +276,14 @@ class PaillierArithmetic(ABC):
         self._engine = session.engine
         self.tasks: Ordered[Envelope] = Ordered()
         """See Arithmetic."""
+        self._window = window_pieces(job)
+        """Pieces of the host's vectors that may be without an answer."""
+        self._placed: dict[int, Placed[FloatMatrix]] = {}
+        """The training columns that workers have, by their first row."""
+        self._extremes: Extremes | None = None
+        """Of the training columns, once a round has needed them."""
+        self._n_rows_done = 0
+        """Rows of the attempt that this party needs no more."""
         self._phase = phase
         self._start: FloatVector = np.zeros(self._n_columns) if session.start is None else session.start
         if self._start.shape != (self._n_columns,):
@@ -343,8 +376,8 @@ class PaillierArithmetic(ABC):
         values: NDArray[np.int64],
         scale: RoundScale,
         ahead: tuple[Kind, Sequence[mpz]] | None = None,
-    ) -> Iterator[Envelope]:
-        """Encrypt a packed vector for the peer. Each piece leaves before the next one is made.
+    ) -> Iterator[None]:
+        """Encrypt a packed vector for the peer, piece by piece: each step begins the encryption of a piece.
 
         Args:
             key: the attempt.
@@ -355,16 +388,29 @@ class PaillierArithmetic(ABC):
                 leaves ahead of it.
         """
         total = scale.layout.n_groups(len(values))
-        slots = scale.layout.slots
-        for offset in range(0, total, PIECE):
+        for number, rows in enumerate(blocks_of(len(values), scale.piece_samples)):
+            first = ahead if number == 0 else None
             with self._phase("encrypt"):
-                plaintexts = scale.layout.pack(values[offset * slots : (offset + PIECE) * slots])
-                ciphertexts = self._cipher.encrypt([*plaintexts, *(ahead[1] if ahead else ())])
-            if ahead:
-                first = ciphertexts[len(plaintexts) :]
-                yield Envelope(self.peer, VectorPiece(key, ahead[0], 0, len(first), first))
-                ahead = None
-            yield Envelope(self.peer, VectorPiece(key, kind, offset, total, ciphertexts[: len(plaintexts)]))
+                further = () if first is None else first[1]
+                task = self._engine.submit(encrypted, self._cipher, scale, values[rows], further, urgent=True)
+            kind_ahead = None if first is None else first[0]
+            self.tasks.add(
+                task, partial(self._send_piece, key, kind, offset=number * PIECE, total=total, ahead=kind_ahead)
+            )
+            yield
+
+    def _send_piece(
+        self, key: RoundKey, kind: Kind, ciphertexts: Ciphertexts, *, offset: int, total: int, ahead: Kind | None
+    ) -> Iterator[Envelope]:
+        """Send a piece of a vector, and ahead of it the short vector whose ciphertexts follow those of the piece."""
+        n_own = min(PIECE, total - offset)
+        if ahead is not None:
+            yield Envelope(self.peer, VectorPiece(key, ahead, 0, len(ciphertexts) - n_own, ciphertexts[n_own:]))
+        yield Envelope(self.peer, VectorPiece(key, kind, offset, total, ciphertexts[:n_own]))
+
+    def _keep_few(self) -> Iterator[Envelope]:
+        """Use the results of tasks, and wait until no more are under way than the engine needs."""
+        yield from self.tasks.drain(2 * self._engine.n_slots + 1)
 
     def _masked(self, own_terms: Sequence[int], scale: RoundScale) -> list[mpz]:
         """Return what is added to sums: own terms, and masks for all slots except the readable one. Use it once.
@@ -395,9 +441,62 @@ class PaillierArithmetic(ABC):
         with self._phase("check"):
             return self._cipher.open(piece.ciphertexts)
 
-    def _accumulate(self, product: Product, vector: EncryptedVector) -> None:
-        with self._phase("product"):
-            product.update(vector)
+    def _done_with(self, piece: VectorPiece, scale: RoundScale, is_last: bool) -> Iterator[Envelope]:
+        """Tell the coordinator that this party is done with the rows of a piece. After the last one, an answer does."""
+        slots = scale.layout.slots
+        self._n_rows_done += min(len(piece.ciphertexts) * slots, scale.n_samples - piece.offset * slots)
+        if not is_last:
+            yield Envelope(Role.COORDINATOR, RowsDone(piece.key, self._n_rows_done))
+
+    # --- inner products
+
+    def _own_bounds(self, columns: FloatRows, scale: RoundScale) -> ColumnBounds:
+        """Return the bounds of some rows of the training columns in fixed point."""
+        if columns is not self._columns:
+            return fixed_bounds(extremes_of(columns), scale)
+        if self._extremes is None:
+            self._extremes = extremes_of(columns)
+        return fixed_bounds(self._extremes, scale)
+
+    def _for_workers(self, columns: FloatRows, rows: slice) -> Placed[FloatMatrix] | FloatMatrix:
+        """Return some rows of columns as an argument of a task.
+
+        Workers keep those of the whole training set for the rounds that follow.
+        """
+        if columns is not self._columns:
+            return columns[rows]
+        if rows.start not in self._placed:
+            self._placed[rows.start] = self._engine.place(len(self._placed), lambda: columns[rows])
+        return self._placed[rows.start]
+
+    def _start_products(
+        self,
+        columns: FloatRows | None,
+        scale: RoundScale,
+        on_sums: OnSums,
+        further: tuple[Exponents, ColumnBounds] | None = None,
+    ) -> InnerProducts:
+        """Begin the inner products of a vector.
+
+        Args:
+            columns: this party's training columns of the samples; None to multiply by `further` alone.
+            scale: the scale of the batch.
+            on_sums: see `OnSums`.
+            further: columns in fixed point that come last, and their bounds.
+        """
+        if not self._engine.at_once:
+
+            def read(rows: slice) -> tuple[Placed[FloatMatrix] | FloatMatrix | None, NDArray[np.int64] | None]:
+                own = None if columns is None else self._for_workers(columns, rows)
+                return own, None if further is None else further[0][rows]
+
+            return ProductsOnWorkers(self._cipher, scale, read, on_sums, engine=self._engine, tasks=self.tasks)
+        tables: list[tuple[Exponents, ColumnBounds]]
+        tables = [] if columns is None else [(FixedColumns(columns, scale), self._own_bounds(columns, scale))]
+        tables += [] if further is None else [further]
+        table, bounds = beside(tables)
+        product = self._cipher.start_product(scale.layout, table, bounds)
+        return ProductsHere(self._cipher, product, self._phase, on_sums)
 
     # --- the penalty
 
@@ -418,21 +517,39 @@ class PaillierArithmetic(ABC):
     def _n_groups(self, n_samples: int) -> int:
         return self._scale(n_samples).layout.n_groups(n_samples)
 
-    def _scores(self, rows: Rows, coef: FloatVector) -> FloatVector:
-        """Compute u = X w, or the change h of the scores if `coef` is s_t; shape (len(rows),)."""
-        return self._columns[rows] @ coef
+    def _scores(
+        self, columns: FloatRows, coef: FloatVector, scale: RoundScale, labels: RowArray[np.float64] | None = None
+    ) -> NDArray[np.int64]:
+        """Compute u = X w in fixed point, u - 2y if there are labels y, or the change h of the scores if w is s_t.
 
-    def _fixed_columns(self, rows: Rows, scale: RoundScale) -> NDArray[np.int64]:
-        """Return the exponents of an encrypted product, shape (len(rows), n_columns)."""
-        return scale.encode_columns(self._columns[rows])
+        Args:
+            columns: X, the rows of a batch.
+            coef: w or s_t.
+            scale: the scale of the batch.
+            labels: y, shape (n_samples,), or None.
 
-    def _encode(self, values: FloatVector, scale: RoundScale) -> NDArray[np.int64]:
-        return encode(values, scale.value_fraction_bits, VALUE_BITS)
+        Returns:
+            Shape (n_samples,).
+
+        Raises:
+            OutOfRangeError: a value does not fit its range.
+        """
+        values = np.empty(len(columns), np.int64)
+        for rows in blocks_of(len(columns), scale.piece_samples):
+            block = columns[rows] @ coef
+            if labels is not None:
+                block = block - 2 * labels[rows]
+            values[rows] = encode(block, scale.value_fraction_bits, VALUE_BITS)
+        return values
 
     def _count_residues(self) -> int:
-        """Count the ciphertexts that a round encrypts or re-randomises, including curvature in jobs that use it."""
+        """Count the ciphertexts that a round encrypts or re-randomises, including curvature in jobs that use it.
+
+        Randomness for more of them than a window has would take memory and save no time.
+        """
         first = Batch(1)
         sizes = [self._batches.size(first)]
         if self._job.algorithm.name == "sqn":
             sizes.append(self._batches.curvature_size(first, draw=1))
-        return 1 + sum(self._scale(size).layout.n_groups(size) + self._n_columns for size in sizes)
+        needed = 1 + sum(self._scale(size).layout.n_groups(size) + self._n_columns for size in sizes)
+        return min(needed, self._window * PIECE)

@@ -5,17 +5,18 @@ guarantees the same stream of a bit generator in every version, but not the same
 such as `permutation`.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trilateral.common.base.arrays import Rows
+from trilateral.common.base.arrays import RowArray, Rows, SelectedRows
 from trilateral.common.config.job import JobConfig
+
+ScalarT = TypeVar("ScalarT", bound=np.generic)
 
 
 class _Purpose(IntEnum):
@@ -29,15 +30,35 @@ class _Purpose(IntEnum):
 
 
 def _order(n_rows: int, seed: int, purpose: _Purpose, number: int) -> Rows:
+    return np.argsort(_numbers(n_rows, seed, purpose, number), kind="stable").astype(np.int64, copy=False)
+
+
+def _are_first(size: int, n_rows: int, seed: int, purpose: _Purpose, number: int) -> NDArray[np.bool_]:
+    """Return whether each row is among the first `size` rows of an order, shape (n_rows,).
+
+    This takes far less time and memory than the order itself.
+    """
+    if size in {0, n_rows}:
+        return np.full(n_rows, size > 0)
+    numbers = _numbers(n_rows, seed, purpose, number)
+    last = np.partition(numbers, size - 1)[size - 1]
+    are_first: NDArray[np.bool_] = numbers < last
+    # In a stable order, the first of equal numbers come first.
+    equal = np.flatnonzero(numbers == last)
+    are_first[equal[: size - np.count_nonzero(are_first)]] = True
+    return are_first
+
+
+def _numbers(n_rows: int, seed: int, purpose: _Purpose, number: int) -> NDArray[np.uint64]:
+    """Return the numbers that put rows in an order, shape (n_rows,)."""
     key = np.array([seed, purpose << 48 | number], dtype=np.uint64)
-    return np.argsort(np.random.Philox(key=key).random_raw(n_rows), kind="stable").astype(np.int64)
+    return np.random.Philox(key=key).random_raw(n_rows)
 
 
 def holdout_split(n_rows: int, fraction: float, seed: int) -> tuple[Rows, Rows]:
     """Split rows 0 .. n_rows - 1 into training rows and round(fraction * n_rows) hold-out rows, each sorted."""
-    order = _order(n_rows, seed, _Purpose.HOLDOUT, 0)
-    n_holdout = round(fraction * n_rows)
-    return np.sort(order[n_holdout:]), np.sort(order[:n_holdout])
+    are_held_out = _are_first(round(fraction * n_rows), n_rows, seed, _Purpose.HOLDOUT, 0)
+    return np.flatnonzero(~are_held_out), np.flatnonzero(are_held_out)
 
 
 def rounding_order(n_rows: int, seed: int) -> Rows:
@@ -55,28 +76,6 @@ class Batch:
 
 WHOLE_SET = Batch(0)
 """All training rows."""
-
-
-@dataclass(frozen=True, eq=False)
-class Samples:
-    """The rows of a batch, for reading a table block by block."""
-
-    n_samples: int
-    rows: Rows | None = None
-    """The rows, sorted; None for all rows of the table."""
-
-    def __len__(self) -> int:
-        return self.n_samples
-
-    def of(self, table: NDArray[np.float64], first: int, stop: int) -> NDArray[np.float64]:
-        """Return samples first ... stop - 1 of a table or vector."""
-        return table[first:stop] if self.rows is None else table[self.rows[first:stop]]
-
-
-def spans(count: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield the first number of each block of `range(count)`, and the number after its last; each of `size`."""
-    for first in range(0, count, size):
-        yield first, min(first + size, count)
 
 
 @dataclass(frozen=True)
@@ -125,10 +124,9 @@ class Batches:
             return np.arange(self.n_train, dtype=np.int64)
         return self._parts[self.part(batch)]
 
-    def samples(self, batch: Batch) -> Samples:
-        """Return S."""
-        whole = self.size(batch) == self.n_train
-        return Samples(self.n_train) if whole else _samples(self.rows(batch))
+    def select(self, batch: Batch, table: RowArray[ScalarT]) -> RowArray[ScalarT]:
+        """Return the rows S of a table or vector, which are read when they are needed."""
+        return table if self.size(batch) == self.n_train else SelectedRows(table, self.rows(batch))
 
     def size(self, batch: Batch) -> int:
         """Return |S| without drawing S."""
@@ -167,23 +165,19 @@ class Batches:
             return self.rows(batch)
         return subsample(self.n_train, self.curvature_batch, self.seed, draw)
 
-    def curvature_samples(self, batch: Batch, draw: int) -> Samples:
-        """Return S_H; see `curvature_rows`."""
+    def select_curvature(self, batch: Batch, draw: int, table: RowArray[ScalarT]) -> RowArray[ScalarT]:
+        """Return the rows S_H of a table or vector; see `select` and `curvature_rows`."""
         if draw == 0 or self.curvature_batch is None:
-            return self.samples(batch)
-        return _samples(self.curvature_rows(batch, draw))
+            return self.select(batch, table)
+        return SelectedRows(table, self.curvature_rows(batch, draw))
 
     def curvature_size(self, batch: Batch, draw: int) -> int:
         """Return |S_H| without drawing S_H."""
         return self.size(batch) if draw == 0 or self.curvature_batch is None else self.curvature_batch
 
 
-def _samples(rows: Rows) -> Samples:
-    return Samples(len(rows), rows)
-
-
 def subsample(n_train: int, size: int, seed: int, draw: int) -> Rows:
     """Draw curvature batch S_H number `draw`, from 1 up: `size` different training rows, sorted."""
     if draw < 1 or not 1 <= size <= n_train:
         raise ValueError(f"draw {draw} of {size} rows out of {n_train} is not possible")
-    return np.sort(_order(n_train, seed, _Purpose.CURVATURE, draw)[:size])
+    return np.flatnonzero(_are_first(size, n_train, seed, _Purpose.CURVATURE, draw))

@@ -5,16 +5,17 @@ from typing import Self
 
 import numpy as np
 
-from trilateral.common.base.arrays import FloatMatrix, FloatVector
+from trilateral.common.base.arrays import FloatMatrix, FloatRows, FloatVector
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingBlock:
     """One party's columns. Rows are in canonical order of their IDs."""
 
-    columns: FloatMatrix
-    """X, the training columns, shape (n_train, n_columns). The mean square of every column is at most 1, to 1e-8."""
-    holdout_columns: FloatMatrix
+    columns: FloatRows
+    """X, the training columns, shape (n_train, n_columns). The mean square of every column is at most 1, to 1e-8. Like
+    the hold-out columns they may lie on disk, so read them by blocks of rows."""
+    holdout_columns: FloatRows
     """Shape (n_holdout, n_columns)."""
     labels: FloatVector | None
     """y in {-1, +1}, shape (n_train,); None at the host."""

@@ -2,6 +2,7 @@
 
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.config.job import JobConfig
+from trilateral.common.paillier.keys import ciphertext_width
 from trilateral.common.protocol.messages import RoundKey
 
 MAX_ATTEMPTS = 5
@@ -14,10 +15,15 @@ PIECE = 512
 """Ciphertexts that travel and are worked on together, and the most that a receiver takes in one message: 256 KiB under
 a key of 2048 bits."""
 
-WINDOW = 128
-"""Pieces of the host's vectors that may be on their way to the guest, or wait there, without an answer. Whatever the
-number of rows, this bounds what waits in the queues of both: 32 MiB under a key of 2048 bits. As many workers of an
-engine have work at a time."""
+WINDOW_BYTES = 32 * 2**20
+"""Bytes of the host's vectors that may be on their way to the guest, or wait there, without an answer. Whatever the
+number of rows, this bounds what waits in the queues of both. Under a key of 2048 bits these are 128 pieces, so that as
+many workers of an engine have work at a time."""
+
+
+def window_pieces(job: JobConfig) -> int:
+    """Return the pieces of a job's vectors that `WINDOW_BYTES` have room for, at least 2."""
+    return max(2, WINDOW_BYTES // (PIECE * ciphertext_width(job.key_bits)))
 
 
 def max_rounds(job: JobConfig, n_batches: int) -> int:

@@ -5,24 +5,20 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from trilateral.common.base.arrays import FloatMatrix, FloatVector
+from trilateral.common.base.arrays import FloatRows, FloatVector, RowArray, Rows, blocks_of
 from trilateral.common.paillier.exponents import ColumnBounds, Exponents
-from trilateral.common.protocol.batches import Samples, spans
 from trilateral.common.protocol.scales import RoundScale
-
-BLOCK_ROWS = 8192
-"""Rows that are read at a time to find the bounds of columns."""
 
 Extremes = tuple[FloatVector, FloatVector]
 """The lowest and the highest value of each column, each of shape (n_columns,)."""
 
 
-def extremes_of(columns: FloatMatrix, samples: Samples) -> Extremes:
-    """Return the extremes of the columns over some rows, at least one."""
+def extremes_of(columns: FloatRows) -> Extremes:
+    """Return the extremes of columns of at least one row."""
     n_columns = columns.shape[1]
     lowest, highest = np.full(n_columns, np.inf), np.full(n_columns, -np.inf)
-    for first, stop in spans(len(samples), BLOCK_ROWS):
-        block = samples.of(columns, first, stop)
+    for rows in blocks_of(len(columns)):
+        block = columns[rows]
         np.minimum(lowest, block.min(axis=0), out=lowest)
         np.maximum(highest, block.max(axis=0), out=highest)
     return lowest, highest
@@ -34,45 +30,52 @@ def fixed_bounds(extremes: Extremes, scale: RoundScale) -> ColumnBounds:
     return ColumnBounds(lowest, highest)
 
 
-class FixedColumns:
-    """The training columns of a batch in fixed point.
+class FixedColumns(RowArray[np.int64]):
+    """Training columns in fixed point.
 
     Args:
-        columns: the training columns of all rows.
-        samples: the rows of the batch.
+        columns: the columns of the samples of a batch.
         scale: the scale of the batch.
     """
 
-    def __init__(self, columns: FloatMatrix, samples: Samples, scale: RoundScale) -> None:
+    def __init__(self, columns: FloatRows, scale: RoundScale) -> None:
         self._columns = columns
-        self._samples = samples
         self._scale = scale
-        self.shape = len(samples), columns.shape[1]
 
-    def __getitem__(self, rows: slice) -> NDArray[np.int64]:
-        """Return consecutive samples."""
-        first, stop, _ = rows.indices(len(self._samples))
-        return self._scale.encode_columns(self._samples.of(self._columns, first, stop))
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """See RowArray."""
+        return self._columns.shape
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __getitem__(self, rows: slice | Rows, /) -> NDArray[np.int64]:
+        return self._scale.encode_columns(self._columns[rows])
 
 
-class Beside:
-    """Several tables of the same rows, one beside the other.
-
-    Args:
-        tables: at least one.
-    """
+class _Beside(RowArray[np.int64]):
+    """Columns of the same rows, those of one table after those of the other."""
 
     def __init__(self, tables: Sequence[Exponents]) -> None:
         self._tables = tables
-        self.shape = tables[0].shape[0], sum(table.shape[1] for table in tables)
 
-    def __getitem__(self, rows: slice) -> NDArray[np.int64]:
-        """Return consecutive rows."""
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """See RowArray."""
+        return len(self), sum(table.shape[1] for table in self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables[0])
+
+    def __getitem__(self, rows: slice | Rows, /) -> NDArray[np.int64]:
         return np.column_stack([table[rows] for table in self._tables])
 
 
-def bounds_beside(bounds: Sequence[ColumnBounds]) -> ColumnBounds:
-    """Return the bounds of `Beside`."""
-    return ColumnBounds(
-        np.concatenate([each.lowest for each in bounds]), np.concatenate([each.highest for each in bounds])
-    )
+def beside(tables: Sequence[tuple[Exponents, ColumnBounds]]) -> tuple[Exponents, ColumnBounds]:
+    """Return the columns of several tables of the same rows as one table. Each has its bounds."""
+    if len(tables) == 1:
+        return tables[0]
+    lowest = np.concatenate([bounds.lowest for _, bounds in tables])
+    highest = np.concatenate([bounds.highest for _, bounds in tables])
+    return _Beside([table for table, _ in tables]), ColumnBounds(lowest, highest)

@@ -1,21 +1,20 @@
-"""Inner products of an encrypted vector that comes in pieces, with columns in clear: here, or on the workers of an engine.
+"""Inner products of an encrypted vector that comes in pieces with columns in clear: here, or on an engine's workers.
 
 Each sum is a product of ciphertexts modulo n^2, so neither the order nor the grouping of its factors changes it.
 """
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatMatrix
-from trilateral.common.compute.engine import Engine, Placed, Task
+from trilateral.common.compute.engine import Engine, Placed
 from trilateral.common.compute.ordered import Ordered
 from trilateral.common.paillier.cipher import EncryptedVector, PartyCipher, Product
 from trilateral.common.paillier.ciphertexts import Ciphertexts, joined
-from trilateral.common.protocol.bounds import PIECE
 from trilateral.common.protocol.messages import Envelope
 from trilateral.common.protocol.paillier_tasks import multiplied
 from trilateral.common.protocol.phases import Phase
@@ -84,31 +83,29 @@ class ProductsOnWorkers(InnerProducts):
 
     Args:
         cipher: the party's cipher, of which each worker makes its own.
+        scale: the scale of the batch.
+        read: returns some rows of the training columns, and of further columns in fixed point; see `multiplied`.
+        on_sums: see `OnSums`.
         engine: runs the tasks.
         tasks: the tasks that the machine waits for.
-        scale: the scale of the batch.
-        columns: returns the training columns of samples first ... stop - 1, or None if there are none to multiply by.
-        further: the same for columns in fixed point, which come last.
-        on_sums: see `OnSums`.
     """
 
     def __init__(
         self,
         cipher: PartyCipher,
+        scale: RoundScale,
+        read: Callable[[slice], tuple[Placed[FloatMatrix] | FloatMatrix | None, NDArray[np.int64] | None]],
+        on_sums: OnSums,
+        *,
         engine: Engine,
         tasks: Ordered[Envelope],
-        scale: RoundScale,
-        columns: Callable[[int, int], Placed[FloatMatrix] | FloatMatrix | None],
-        further: Callable[[int, int], NDArray[np.int64] | None],
-        on_sums: OnSums,
     ) -> None:
         super().__init__(cipher, on_sums)
         self._engine = engine
         self._tasks = tasks
         self._products = tasks.beside()
         self._scale = scale
-        self._columns = columns
-        self._further = further
+        self._read = read
         self._group: list[Ciphertexts] = []
         self._n_samples = 0
         """Samples of the tasks so far."""
@@ -121,13 +118,17 @@ class ProductsOnWorkers(InnerProducts):
             return
         received, self._group = joined(self._group), []
         first = self._n_samples
-        stop = self._n_samples = min(first + len(received) * self._scale.layout.slots, self._scale.n_samples)
-        task = self._engine.submit(
-            multiplied, self._cipher, self._scale, received, self._columns(first, stop), self._further(first, stop)
-        )
-        self._products.add(task, self._multiply)
-        if not is_last:
+        self._n_samples = min(first + len(received) * self._scale.layout.slots, self._scale.n_samples)
+        columns = self._read(slice(first, self._n_samples))
+        task = self._engine.submit(multiplied, self._cipher, self._scale, received, *columns)
+        self._products.add(task, partial(self._take, is_last))
+        if is_last:
+            self._tasks.take_over(self._products)
+        else:
             yield from self._products.drain(2 * self._engine.n_slots + 1)
-            return
-        self._products.add(Finished(), self._finish)
-        self._tasks.take_over(self._products)
+
+    def _take(self, is_last: bool, product: Ciphertexts) -> Iterator[Envelope]:
+        part = self._cipher.open(product)
+        self._sums = part if self._sums is None else self._cipher.add(self._sums, part)
+        if is_last:
+            yield from self._on_sums(self._sums)

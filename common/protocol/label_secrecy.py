@@ -47,7 +47,7 @@ from typing import Self
 
 import numpy as np
 
-from trilateral.common.base.arrays import FloatMatrix, FloatVector
+from trilateral.common.base.arrays import FloatRows, FloatVector, SelectedRows, blocks_of
 from trilateral.common.protocol.batches import Batch, Batches
 from trilateral.common.protocol.sample_weights import n_effective
 from trilateral.common.protocol.scales import GRADIENT_BITS
@@ -70,7 +70,7 @@ MIN_SINGULAR_VALUE = 2.0**-4
 In a weaker direction, w_0 would hide too little; see `shown_bits`."""
 
 
-def draw_start(columns: FloatMatrix) -> FloatVector:
+def draw_start(columns: FloatRows) -> FloatVector:
     """Draw secret first weights from the randomness of the operating system.
 
     The weights are independent and uniform. Their range follows from the columns, not from the draw: if each draw was
@@ -90,7 +90,7 @@ def draw_start(columns: FloatMatrix) -> FloatVector:
     return uniform * (start_score(columns) / size) if size > 0 else uniform
 
 
-def start_score(columns: FloatMatrix) -> float:
+def start_score(columns: FloatRows) -> float:
     """Return the root mean square of the scores X_B w_0 on average over the starts that can be drawn.
 
     It is `START_SCORE`, or less if some row is so extreme that its score could exceed `MAX_START_SCORE`.
@@ -101,15 +101,17 @@ def start_score(columns: FloatMatrix) -> float:
     size = _unit_score(columns)
     if size == 0:
         return 0.0
-    return min(START_SCORE, MAX_START_SCORE * size / float(np.abs(columns).sum(axis=1).max()))
+    largest = max(float(np.abs(columns[part]).sum(axis=1).max()) for part in blocks_of(len(columns)))
+    return min(START_SCORE, MAX_START_SCORE * size / largest)
 
 
-def _unit_score(columns: FloatMatrix) -> float:
+def _unit_score(columns: FloatRows) -> float:
     """Return the same for weights between -1 and 1, whose variance is 1/3."""
-    return math.sqrt(float(np.square(columns).sum()) / len(columns) / 3)
+    squares = sum(float(np.square(columns[part]).sum()) for part in blocks_of(len(columns)))
+    return math.sqrt(squares / len(columns) / 3)
 
 
-def shown_bits(columns: FloatMatrix) -> float:
+def shown_bits(columns: FloatRows) -> float:
     """Return how many bits of an equation a secret number does not hide: 6, or more if the start must be small.
 
     By chance alone, a component of X_A'X_B w_0 / m is of the order of |X_B w_0| / sqrt(m), and X_A'y / m varies by at
@@ -136,11 +138,16 @@ def subset_bits(n_samples: int, n_rare: int) -> float:
     return max(0.0, ways / math.log(2))
 
 
-def effective_rank(columns: FloatMatrix) -> int:
+def effective_rank(columns: FloatRows) -> int:
     """Return the rank of the columns after centring, in directions that count; see `MIN_SINGULAR_VALUE`."""
-    if not columns.size:
+    n_rows, n_columns = columns.shape
+    if not n_rows or not n_columns:
         return 0
-    products, mean = columns.T @ columns / len(columns), columns.mean(axis=0)
+    products, mean = np.zeros((n_columns, n_columns)), np.zeros(n_columns)
+    for part in blocks_of(n_rows):
+        block = columns[part]
+        products += block.T @ block / n_rows
+        mean += block.sum(axis=0) / n_rows
     largest = np.linalg.eigvalsh(products)[-1]
     squares = np.linalg.eigvalsh(products - np.outer(mean, mean))
     return int(np.count_nonzero(squares > MIN_SINGULAR_VALUE**2 * largest))
@@ -174,7 +181,7 @@ class LabelSecrecy:
         return cls([bits], n_secret=0, n_told=N_TOLD)
 
     @classmethod
-    def of(cls, columns: FloatMatrix, labels: FloatVector, batches: Batches, *, secret_start: bool) -> Self:
+    def of(cls, columns: FloatRows, labels: FloatVector, batches: Batches, *, secret_start: bool) -> Self:
         """Measure the labels and columns of a guest.
 
         Args:
@@ -188,7 +195,7 @@ class LabelSecrecy:
         bits = [subset_bits(len(rows), count) for rows, count in zip(parts, positives, strict=True)]
         # With as many batches as columns nothing of the start is left, whatever the ranks are.
         ranks = (
-            [effective_rank(columns[rows]) for rows in parts]
+            [effective_rank(SelectedRows(columns, rows)) for rows in parts]
             if secret_start and batches.count < columns.shape[1]
             else [0]
         )

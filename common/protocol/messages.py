@@ -242,6 +242,11 @@ class VectorPiece:
         """Its number of ciphertexts."""
         return len(self.ciphertexts)
 
+    @property
+    def n_bytes(self) -> int:
+        """The bytes of its ciphertexts."""
+        return len(self.ciphertexts.data)
+
 
 @dataclass(frozen=True, eq=False)
 class ElementPiece:
@@ -267,6 +272,11 @@ class ElementPiece:
         """Ring elements are no ciphertexts."""
         return 0
 
+    @property
+    def n_bytes(self) -> int:
+        """The bytes of its elements."""
+        return self.elements.nbytes
+
 
 Piece = VectorPiece | ElementPiece
 """Consecutive elements of one vector."""
@@ -279,6 +289,9 @@ class RowsDone:
     Under the protocol on shares, it needs no more dealt values for them, and the coordinator deals further ones. Under
     the Paillier protocol, the message only shows progress. The rows of a curvature batch count after those of the
     batch.
+
+    Guest to host, under the Paillier protocol: the guest has used the scores of these rows, in a round without
+    gradient. In other rounds, the residual tells the host so.
     """
 
     key: RoundKey

@@ -12,7 +12,7 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatMatrix
-from trilateral.common.paillier.cipher import EncryptedVector, PartyCipher
+from trilateral.common.paillier.cipher import PartyCipher
 from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.protocol.bounds import PIECE
 from trilateral.common.protocol.scales import RoundScale
@@ -35,9 +35,7 @@ def encrypted(
     return cipher.encrypt([*scale.layout.pack(values), *further])
 
 
-def summed(
-    cipher: PartyCipher, scale: RoundScale, received: Ciphertexts, values: NDArray[np.int64]
-) -> Ciphertexts:
+def summed(cipher: PartyCipher, scale: RoundScale, received: Ciphertexts, values: NDArray[np.int64]) -> Ciphertexts:
     """Add a party's own values to a piece from its peer, and re-randomise the sums.
 
     Args:

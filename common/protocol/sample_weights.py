@@ -70,13 +70,15 @@ class SampleWeights:
         """
         if weights is None and class_weight is None:
             return None
+        # Of many rows each array takes much memory, so what can be is computed in place.
         of_rows = np.ones(len(labels)) if weights is None else weights
         if not of_rows.any():
             raise DataError(
                 "every training row has the weight 0: correct the column of `label.weight`, or set another `seed`"
             )
-        by_label = _by_label(class_weight, labels, of_rows / of_rows.max())
-        relative = (of_rows / of_rows.max()) * (by_label / by_label.max())
+        relative = of_rows / of_rows.max()
+        by_label = _by_label(class_weight, labels, relative)
+        relative *= by_label / by_label.max()
         relative /= relative.mean()
         unevenness = _rms(relative)
         if unevenness > MAX_UNEVENNESS:
@@ -94,8 +96,12 @@ class SampleWeights:
                 times = math.floor(MAX_RMS * 2**bits / _rms(whole))
                 if times >= 1:
                     return cls(whole * times / 2**bits, bits)
-        mean = 2.0 ** math.floor(math.log2(MAX_RMS / unevenness))
-        return cls(_rounded(relative * mean * 2**WEIGHT_BITS, labels, seed) / 2**WEIGHT_BITS, WEIGHT_BITS)
+        del of_rows, by_label
+        # Powers of two, so the products are exact.
+        relative *= 2.0 ** (math.floor(math.log2(MAX_RMS / unevenness)) + WEIGHT_BITS)
+        _round(relative, labels, seed)
+        relative /= 2**WEIGHT_BITS
+        return cls(relative, WEIGHT_BITS)
 
 
 def n_effective(weights: FloatVector) -> float:
@@ -130,14 +136,17 @@ def _rms(values: FloatVector) -> float:
     return float(np.sqrt(np.square(values).mean()))
 
 
-def _rounded(values: FloatVector, labels: FloatVector, seed: int) -> FloatVector:
+def _round(values: FloatVector, labels: FloatVector, seed: int) -> None:
     """Round to integers so that the sum over the rows of each label is right, in rows that are drawn by a seed.
 
     Rounding the cumulative sums carries the error of each row on to the next. The drawn order keeps the rounding apart
     from any order of the table.
     """
     order = rounding_order(len(values), seed)
-    order = order[np.argsort(labels[order], kind="stable")]
-    rounded = np.empty_like(values)
-    rounded[order] = np.diff(np.rint(np.cumsum(values[order])), prepend=0.0)
-    return rounded
+    are_positive = labels[order] > 0
+    order = np.concatenate([order[~are_positive], order[are_positive]])
+    sums = values[order]
+    np.cumsum(sums, out=sums)
+    np.rint(sums, out=sums)
+    sums[1:] -= sums[:-1]
+    values[order] = sums

@@ -97,11 +97,13 @@ class CallLimiter(Interceptor):
             await abort(context, error, self._role)
 
     async def _timed(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """Limit the wait for each request, and limit the total wait to the time that the sender itself would wait."""
-        clock = asyncio.get_running_loop().time
-        end = clock() + self._limits.party_timeout
+        """Limit the wait for each request, and limit the total wait to the time that the sender itself would wait.
+
+        The time that this process takes for a request does not count: a call may last for as long as it progresses.
+        """
+        clock, left = asyncio.get_running_loop().time, self._limits.party_timeout
         while True:
-            seconds = min(self._limits.peer_timeout, end - clock())
+            seconds, begun = min(self._limits.peer_timeout, left), clock()
             try:
                 async with asyncio.timeout(seconds):
                     request = await anext(requests)
@@ -113,4 +115,5 @@ class CallLimiter(Interceptor):
                 ) from None
             except DecodeError:
                 raise ProtocolError(f"the {self._role} received a request that it cannot parse") from None
+            left -= clock() - begun
             yield request

@@ -467,7 +467,7 @@ def _encode_rows_done(message: RowsDone) -> Fields:
     return {"key": encode_key(message.key), "n_rows": message.n_rows}
 
 
-def _decode_rows_done(request: coordinator_pb2.ReportRowsDoneRequest) -> RowsDone:
+def _decode_rows_done(request: coordinator_pb2.ReportRowsDoneRequest | host_pb2.ConfirmRowsRequest) -> RowsDone:
     return RowsDone(decode_key(request.key), decode_count(request.n_rows, MAX_TOTAL, "rows"))
 
 
@@ -546,6 +546,7 @@ ROUTES: tuple[Route, ...] = (
     _message("PartyService/FailJob", _COORDINATOR, Failed, _encode_end, _decode_end),
     _message("HostService/ChallengeIds", _GUEST, IdChallenge, _encode_challenge, _decode_challenge),
     _message("HostService/ConfirmIds", _GUEST, IdConfirmation, _encode_confirmation, _decode_confirmation),
+    _message("HostService/ConfirmRows", _GUEST, RowsDone, _encode_rows_done, _decode_rows_done),
     _vectors("HostService/SendVector", {Kind.RESIDUAL: _GUEST, Kind.TOTAL_CHANGE: _GUEST}),
     _elements("HostService/SendElements", _BETWEEN_PARTIES, _GUEST),
     _message("GuestService/ProveIds", _HOST, IdProof, _encode_proof, _decode_proof),

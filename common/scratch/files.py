@@ -27,6 +27,8 @@ _WRITTEN_BYTES = 2**20
 """Bytes that are encrypted at once: little enough to stay in the processor's cache."""
 _SPAN_BYTES = 2**18
 """The largest span that is read at once to select rows of it."""
+_ALIGNMENT = 64
+"""Bytes of a line of the processor's cache. What is read begins at one, so that vector instructions cross none."""
 _CIPHER_BLOCK = 16
 """Bytes of a block of AES."""
 
@@ -115,8 +117,11 @@ class FileArray(Array[ScalarT]):
         os.ftruncate(self._file, 0)
 
     def _read(self, start: int, stop: int) -> NDArray[ScalarT]:
-        found: NDArray[Any] = np.empty((stop - start, *self._row_shape), self._dtype)
-        content = found.reshape(-1).view(np.uint8).data
+        n_bytes = (stop - start) * self._row_bytes
+        buffer = np.empty(n_bytes + _ALIGNMENT, np.uint8)
+        first = -buffer.ctypes.data % _ALIGNMENT
+        found: NDArray[Any] = buffer[first : first + n_bytes].view(self._dtype)
+        content = found.view(np.uint8).data
         place, n_read = start * self._row_bytes, 0
         while n_read < len(content):
             count = os.preadv(self._file, [content[n_read:]], place + n_read)
@@ -128,17 +133,22 @@ class FileArray(Array[ScalarT]):
             if skipped := place % _CIPHER_BLOCK:
                 decryptor.update(bytes(skipped))
             decryptor.update_into(content, content)
-        return found
+        return found.reshape(stop - start, *self._row_shape)
 
     def _select(self, rows: Rows) -> NDArray[ScalarT]:
         if len(rows) and not (rows[0] >= 0 and rows[-1] < self._n_rows):
             raise IndexError(f"row {rows[-1]} of {self._n_rows}")
         found: NDArray[Any] = np.empty((len(rows), *self._row_shape), self._dtype)
-        of_span = rows // max(1, _SPAN_BYTES // max(1, self._row_bytes))
-        bounds = [0, *(np.flatnonzero(np.diff(of_span)) + 1).tolist(), len(rows)]
-        for start, end in pairwise(bounds if len(rows) else []):
-            first, last = int(rows[start]), int(rows[end - 1])
-            found[start:end] = self._read(first, last + 1)[rows[start:end] - first]
+        if not len(rows):
+            return found
+        size = max(1, _SPAN_BYTES // max(1, self._row_bytes))
+        edges = np.arange(rows[0], rows[-1] + 1, size)
+        for start, end in pairwise([*np.searchsorted(rows, edges).tolist(), len(rows)]):
+            if start < end:
+                first = int(rows[start])
+                span = self._read(first, int(rows[end - 1]) + 1)
+                # The rows are in the span. With another mode than `raise`, numpy writes to `out` without a copy.
+                np.take(span, rows[start:end] - first, axis=0, out=found[start:end], mode="clip")
         return found
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from trilateral.common.base.arrays import RowArray, Rows
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.permissions import explain
+from trilateral.common.config.process import ProcessConfig
 from trilateral.common.scratch.arrays import Array, MemoryArray, ScalarT, Scratch, check_rows
 from trilateral.common.scratch.files import FileArray
 from trilateral.common.scratch.folders import scratch_root
@@ -28,7 +29,7 @@ FREE_BYTES = 2**28
 """Bytes of the disk that arrays leave free for everything else on it, such as the journal."""
 _GROWTH = 1.25
 """Factor by which more room is set aside for an array that needs more than was expected."""
-_GB = 1e9
+_GB, _MB = 1e9, 10**6
 
 
 class ScratchSpace:
@@ -57,14 +58,20 @@ class ScratchSpace:
         self._set_aside = self._written = 0
         """Bytes of files: those that may exist, and those that exist."""
 
-    @contextmanager
-    def open(self) -> Iterator["JobScratch"]:
-        """Yield the scratch space of one job, and free it when the block ends."""
-        scratch = JobScratch(self)
-        try:
-            yield scratch
-        finally:
-            scratch.close()
+    @classmethod
+    def of(cls, config: ProcessConfig) -> Self:
+        """Return the scratch space that the settings of a process describe."""
+        settings = config.scratch
+        return cls(
+            config.scratch_folder,
+            max_bytes=None if settings.max_gb is None else int(settings.max_gb * _GB),
+            memory_bytes=settings.memory_mb * _MB,
+            encrypt=settings.encrypt,
+        )
+
+    def open(self) -> "JobScratch":
+        """Return the scratch space of one job. Close it at the end, or use it in ``with``."""
+        return JobScratch(self)
 
     def take_memory(self, n_bytes: int) -> bool:
         """Set memory aside if there is enough, and return whether there was."""
@@ -133,6 +140,12 @@ class JobScratch(Scratch):
         self._files: weakref.WeakKeyDictionary[FileArray[Any], _Room] = weakref.WeakKeyDictionary()
         self._reserved = self._in_files = self._set_aside = 0
         self._is_closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def array(self, dtype: type[ScalarT], shape: tuple[int, ...]) -> "_Growing[ScalarT]":
         """Make an empty array; see `Scratch`."""

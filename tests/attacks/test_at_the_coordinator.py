@@ -100,10 +100,10 @@ async def test_the_lowest_slot_is_not_a_sum_over_a_few_rows(
     ]
     truth = recorded.truth
     assert truth.start is not None
-    x = scale.encode_columns(truth.host.block.columns)
+    x = scale.encode_columns(np.asarray(truth.host.block.columns))
     first = np.arange(0, 120, layout.slots)
     groups = [row for row in first if row + layout.slots <= 120]
-    u_guest = truth.guest.block.columns @ truth.start
+    u_guest = np.asarray(truth.guest.block.columns) @ truth.start
     residual = encode(u_guest - 2 * truth.joined.labels, scale.value_fraction_bits, VALUE_BITS)
     expected = [
         sum(int(residual[row]) * int(x[row + layout.slots - 1, j]) for row in groups) % (1 << layout.slot_bits)
@@ -140,7 +140,7 @@ async def test_the_coordinator_cannot_confirm_a_guess_of_a_column(
     def factor(ciphertext: mpz) -> mpz:
         return ciphertext * (1 - private_key.decrypt(ciphertext) * n) % n_squared
 
-    guess = round_scale(job, 120, 120).encode_columns(recorded.truth.host.block.columns)[:, 0].tolist()
+    guess = round_scale(job, 120, 120).encode_columns(np.asarray(recorded.truth.host.block.columns))[:, 0].tolist()
     expected = mpz(1)
     for ciphertext, x in zip(recorded.vector(Kind.RESIDUAL), guess, strict=True):
         expected = expected * gmpy2.powmod(factor(ciphertext), x, n_squared) % n_squared

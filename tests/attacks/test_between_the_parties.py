@@ -132,7 +132,7 @@ async def test_no_two_ciphertexts_are_equal_or_differ_by_a_readable_factor(
     if differences is not None:
         # The guest knows by how much each of the host's scores has changed, which is -X_A times the step.
         step = host_step(recorded, number=3)
-        change = -recorded.truth.host.block.columns @ step
+        change = -np.asarray(recorded.truth.host.block.columns) @ step
         fraction_bits = round_scale(job, 120, 120).value_fraction_bits
         np.testing.assert_allclose([float(m) / 2.0**fraction_bits for m in differences], change, atol=1e-4)
 

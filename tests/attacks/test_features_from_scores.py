@@ -93,7 +93,7 @@ async def test_evaluations_of_some_jobs_give_the_features_away(tmp_path: Path, m
     configs, jobs = configs_in(tmp_path, **WITHOUT_LEDGER), evaluated_jobs(1)
     scores, refusals = await holdout_scores(configs, jobs, monkeypatch)
     assert refusals == []
-    assert share_of_features_found(scores, load_tables(configs, jobs[0]).host.block.holdout_columns) > 0.99
+    assert share_of_features_found(scores, np.asarray(load_tables(configs, jobs[0]).host.block.holdout_columns)) > 0.99
 
 
 @pytest.mark.parametrize(("evaluate_every", "n_scores"), [(1, 0), (3, ALLOWED)])
@@ -105,7 +105,7 @@ async def test_the_ledger_ends_evaluations_at_a_third_of_the_columns(
     assert len(scores) == n_scores
     assert len(refusals) == (3 if n_scores == 0 else 2)
     assert all("the host refuses the job under policy.min_columns_per_point" in refusal for refusal in refusals)
-    assert share_of_features_found(scores, load_tables(configs, jobs[0]).host.block.holdout_columns) < 0.05
+    assert share_of_features_found(scores, np.asarray(load_tables(configs, jobs[0]).host.block.holdout_columns)) < 0.05
 
 
 # --- predictions by many models
@@ -149,7 +149,7 @@ async def test_predictions_by_many_models_give_the_features_away(tmp_path: Path)
     configs, jobs = configs_in(tmp_path, **WITHOUT_LEDGER), models_without_holdout()
     scores, refusals = await predicted_scores(configs, jobs)
     assert refusals == []
-    assert share_of_features_found(scores, load_tables(configs, jobs[0]).host.block.columns) > 0.99
+    assert share_of_features_found(scores, np.asarray(load_tables(configs, jobs[0]).host.block.columns)) > 0.99
 
 
 async def test_the_ledger_ends_predictions_by_further_models_and_repeats_those_of_the_first(tmp_path: Path) -> None:
@@ -159,4 +159,4 @@ async def test_the_ledger_ends_predictions_by_further_models_and_repeats_those_o
     np.testing.assert_array_equal(scores[0], scores[-1])
     assert len(refusals) == len(jobs) - ALLOWED
     assert all("the host refuses the prediction under policy.min_columns_per_point" in each for each in refusals)
-    assert share_of_features_found(scores, load_tables(configs, jobs[0]).host.block.columns) < 0.05
+    assert share_of_features_found(scores, np.asarray(load_tables(configs, jobs[0]).host.block.columns)) < 0.05

@@ -7,11 +7,21 @@ import pytest
 
 import trilateral.common.data.alignment.guest_session as guest_session
 import trilateral.common.data.alignment.host_session as host_session
-from trilateral.common.data.alignment import dealing
+from tests.support.curve import TWIST_ORDER, on_curve, times, to_bytes, to_int
+from trilateral.common.curve25519 import points
+from trilateral.common.curve25519.points import (
+    ORDER,
+    POINT_BYTES,
+    encode_to_curve,
+    new_key,
+    new_key_pair,
+    split_points,
+)
+from trilateral.common.data.alignment import dealing, intersection
 from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.alignment.guest_session import GuestSession
 from trilateral.common.data.alignment.host_session import HostSession
-from trilateral.common.data.alignment.intersection import POINT_BYTES, blind, new_key, setup
+from trilateral.common.data.alignment.intersection import DOMAIN, blind
 from trilateral.common.data.alignment.sources import MemoryIds
 from trilateral.common.data.tables.id_list import Ids
 
@@ -37,6 +47,7 @@ def record(guest_ids: list[str], host_ids: list[str]) -> tuple[Dealing, list[byt
     nonces = hashlib.sha256(b"guest").digest(), hashlib.sha256(b"host").digest()
     dealt = Dealing.of(*nonces, len(guest_ids), len(host_ids))
     guest, host = GuestSession(MemoryIds(Ids.of(guest_ids)), dealt), HostSession(MemoryIds(Ids.of(host_ids)), dealt)
+    host.deal()
     sent = [*nonces]
     for shard in range(dealt.n_shards):
         points = guest.request(shard)
@@ -49,19 +60,16 @@ def record(guest_ids: list[str], host_ids: list[str]) -> tuple[Dealing, list[byt
 
 
 def points_of(sent: list[bytes]) -> list[bytes]:
-    return [
-        message[start : start + POINT_BYTES]
-        for message in sent
-        if len(message) % POINT_BYTES == 0
-        for start in range(0, len(message), POINT_BYTES)
-    ]
+    """All points of a recording: it has two nonces, and for each shard three messages with points, and the tags."""
+    points = [message for number, message in enumerate(sent[2:]) if number % 4 < 3]
+    return [one for message in points for one in split_points(message)]
 
 
 def seen(ids: list[str], sent: list[bytes], dealt: Dealing) -> Iterator[str]:
     """IDs of which some message has the text or a hash, keyed or not: what a dictionary of all IDs would find."""
     everything = b"".join(sent)
     for one in ids:
-        tried = [hashed(one.encode()) for hashed in HASHES] + [dealt.tag(one)]
+        tried = [hashed(one.encode()) for hashed in HASHES] + dealt.tags([one])
         if any(each[:16] in everything or each.hex().encode() in everything for each in tried):
             yield one
 
@@ -80,7 +88,7 @@ def test_with_all_messages_only_common_ids_can_be_guessed() -> None:
 
 def test_without_blinding_a_dictionary_finds_every_id(monkeypatch: pytest.MonkeyPatch) -> None:
     def hashed(key: bytes, texts: list[str]) -> bytes:
-        return b"".join(b"\x02" + hashlib.sha256(text.encode()).digest() for text in texts)
+        return b"".join(hashlib.sha256(text.encode()).digest() for text in texts)
 
     dealt = Dealing.of(bytes(32), bytes(32), len(GUEST_IDS), len(HOST_IDS))
     monkeypatch.setattr(guest_session, "blind", hashed)
@@ -96,9 +104,9 @@ def test_two_alignments_of_the_same_tables_have_no_point_in_common() -> None:
 
 
 def test_a_reused_key_shows_which_ids_stayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = {module: new_key() for module in (guest_session, host_session)}
-    for module, key in keys.items():
-        monkeypatch.setattr(module, "new_key", lambda key=key: key)
+    pair, key = new_key_pair(), new_key()
+    monkeypatch.setattr(guest_session, "new_key_pair", lambda: pair)
+    monkeypatch.setattr(host_session, "new_key", lambda: key)
     _, first = record(GUEST_IDS, HOST_IDS)
     _, second = record(GUEST_IDS[:30], HOST_IDS)
     assert len({*points_of(first)} & {*points_of(second)}) >= 30 + len(HOST_IDS)
@@ -108,8 +116,45 @@ def test_the_host_cannot_tell_the_guests_ids_by_its_own_key() -> None:
     """It knows H(x)^b of every x it can think of, and sees H(x)^a: without a they do not compare."""
     _, sent = record(GUEST_IDS, HOST_IDS)
     key = new_key()
-    guessed = blind(key, GUEST_IDS) + setup(key, GUEST_IDS)
+    guessed = blind(key, GUEST_IDS)
     assert not {*points_of(sent)} & {*points_of([guessed])}
+
+
+def traits(ids: list[str]) -> list[tuple[bool, int | None]]:
+    """Of the guest's point for each ID: whether it is on the curve, and its part outside the large subgroup."""
+    dealt = Dealing.of(bytes(32), bytes(32), 1, 1)
+    points = [to_int(GuestSession(MemoryIds(Ids.of([one])), dealt).request(0)) for one in ids]
+    return [(on_curve(u), times(ORDER if on_curve(u) else TWIST_ORDER, u)) for u in points]
+
+
+def test_a_point_shows_no_bit_of_its_id() -> None:
+    """Neither multiplications by a key nor the host's knowledge of all possible IDs tell two IDs apart."""
+    assert traits(GUEST_IDS) == [(True, None)] * len(GUEST_IDS)
+
+
+def test_with_any_hash_for_a_point_the_host_tells_ids_apart_whatever_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bit whether a point is on the curve or on the twist is the same under every key, and differs between IDs."""
+    monkeypatch.setattr(points, "_map_to_curve", lambda elements: elements)
+    expected = [on_curve(to_int(encode_to_curve([one.encode()], DOMAIN))) for one in GUEST_IDS]
+    assert {*expected} == {True, False}
+    for _ in range(2):
+        assert [on for on, _ in traits(GUEST_IDS)] == expected
+
+
+def test_with_keys_that_are_no_multiples_of_the_cofactor_the_host_tells_ids_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The part of an ID's point outside the subgroup would survive the key: one of eight points."""
+
+    def odd_key(key: bytes, some: bytes) -> bytes:
+        products = [times(to_int(key) + 1, to_int(one)) for one in split_points(some)]
+        return b"".join(to_bytes(product) for product in products if product is not None)
+
+    monkeypatch.setattr(intersection, "multiply", odd_key)
+    expected = [times(ORDER, to_int(encode_to_curve([one.encode()], DOMAIN))) for one in GUEST_IDS]
+    assert len({*expected}) > 2
+    for _ in range(2):
+        assert [part for _, part in traits(GUEST_IDS)] == expected
 
 
 @pytest.mark.parametrize("ids", [GUEST_IDS, [f"x{number}" for number in range(40)]])

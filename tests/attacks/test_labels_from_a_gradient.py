@@ -62,7 +62,7 @@ async def test_a_batch_with_few_rows_per_feature_gives_the_labels_away(
 ) -> None:
     recorded = await record(tmp_path, monkeypatch, private_key, None)
     assert recorded.status.state == JOB_STATE_FINISHED
-    (found,) = labels_that_fit(recorded.truth.host.block.columns, sums_of_labels(recorded))
+    (found,) = labels_that_fit(np.asarray(recorded.truth.host.block.columns), sums_of_labels(recorded))
     np.testing.assert_array_equal(found, recorded.truth.joined.labels)
 
 

@@ -62,7 +62,7 @@ class Attacked:
     @property
     def columns(self) -> FloatMatrix:
         """The host's training columns."""
-        return self.host.block.columns
+        return np.asarray(self.host.block.columns)
 
     @property
     def positives(self) -> set[int]:

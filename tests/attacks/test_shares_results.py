@@ -77,7 +77,7 @@ def attacked(n_host: int, n_positive: int, private_key: PrivateKey, guest: Polic
 
 def find_positives(host: PreparedData, coef: FloatVector, n_positive: int) -> set[int]:
     """Return the rows whose sum is closest to X'y: greedily, then with single exchanges."""
-    columns = host.block.columns
+    columns = np.asarray(host.block.columns)
     scores = columns @ coef
     low, high = -30.0, 30.0
     for _ in range(80):

@@ -215,7 +215,7 @@ def test_everything_that_travels_is_uniform(weighted: bool, private_key: Private
 
 def test_the_statistics_tell_columns_without_masks_from_random_numbers(private_key: PrivateKey) -> None:
     job = BATCHES
-    columns = tables_of(job, weighted=False, seed=1).host.block.columns
+    columns = np.asarray(tables_of(job, weighted=False, seed=1).host.block.columns)
     elements = np.rint(np.ldexp(columns, 12)).astype(np.int64).view(np.uint64).ravel()
     assert (byte_statistics(elements)[2:] > BYTES_LIMIT).all()
 

@@ -166,7 +166,7 @@ def test_any_tables_with_the_same_rounded_sums_explain_what_the_coordinator_rece
 ) -> None:
     tables = tables_of(job, weighted=weighted, seed=1)
     others = shuffled(tables, job, 3)
-    moved = np.abs(tables.host.block.columns - others.host.block.columns).max(axis=1) > 0
+    moved = np.abs(np.asarray(tables.host.block.columns) - np.asarray(others.host.block.columns)).max(axis=1) > 0
     assert moved.mean() > 0.9
     recorded = run_session(job, tables, private_key, Randomness(7), lossy)
 

@@ -39,6 +39,7 @@ ROLES = {"host", "guest", "coordinator"}
 MAY_CALL: dict[str, set[str]] = {
     "trilateral.v1.HostService/ChallengeIds": {"guest"},
     "trilateral.v1.HostService/ConfirmIds": {"guest"},
+    "trilateral.v1.HostService/ConfirmRows": {"guest"},
     "trilateral.v1.HostService/SendVector": {"guest"},
     "trilateral.v1.HostService/SendElements": {"guest"},
     "trilateral.v1.AlignmentService/OpenAlignment": {"guest"},

@@ -32,6 +32,7 @@ from trilateral.common.config.process import Limits, ProcessConfig
 from trilateral.common.data.alignment import dealing
 from trilateral.common.data.model.model_file import load_model
 from trilateral.common.data.tables.id_list import Ids
+from trilateral.common.jobs import crew
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.quota import IdQuota
 from trilateral.common.pb.v1 import alignment_pb2, prediction_pb2
@@ -292,7 +293,7 @@ async def test_the_alignment_of_a_job_stops_when_the_job_is_forbidden(
 ) -> None:
     """The common rows of the shards that are left stay secret."""
     monkeypatch.setattr(dealing, "SHARD_IDS", 20)
-    monkeypatch.setattr(alignment, "IN_FLIGHT", 1)
+    monkeypatch.setattr(crew, "MOST_AT_A_TIME", 1)
     find, n_found = alignment.GuestAlignment._intersect, 0
 
     async def find_slowly(own: Any, shard: int) -> Any:

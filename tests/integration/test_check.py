@@ -39,10 +39,11 @@ from trilateral.cli.main import app
 from trilateral.common.base.files import write_whole
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import PARTIES, Role
-from trilateral.common.checks import estimate, listening, machine, peers, tables
+from trilateral.common.checks import listening, machine, peers, tables
 from trilateral.common.checks.finding import Finding, Level
 from trilateral.common.checks.run import check_process
 from trilateral.common.config.process import ProcessConfig
+from trilateral.common.cost import estimate
 from trilateral.common.jobs.journal import JOURNAL, VERSION, Journal
 from trilateral.common.jobs.ledger import LEDGER, Ledger
 from trilateral.common.jobs.quota import ScoreQuota

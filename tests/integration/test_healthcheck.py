@@ -20,7 +20,7 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.process.health import check_health
 from trilateral.common.trial.development import write_development_files
 
-HEAVY = {"numpy", "pandas", "pyarrow", "scipy", "sklearn", "gmpy2", "rich.progress", "private_set_intersection"}
+HEAVY = {"numpy", "pandas", "pyarrow", "scipy", "sklearn", "gmpy2", "rich.progress", "nacl"}
 
 
 def written(config: ProcessConfig, folder: Path) -> Path:

@@ -255,7 +255,7 @@ def test_scores_that_come_before_the_round_wait_for_it() -> None:
 def test_a_score_out_of_range_makes_the_round_void(private_key: PrivateKey) -> None:
     job = make_job(algorithm=Sgd(learning_rate=0.5), batch=30)
     tables = make_tables(job)
-    tables.host.block.holdout_columns[0, 0] = 1e120
+    np.asarray(tables.host.block.holdout_columns)[0, 0] = 1e120
     outcome = train(job, tables, private_key)
     assert any(report.loss is None for report in outcome.reports)
 

@@ -364,7 +364,7 @@ def test_holdout_scores_of_other_rows_end_the_job(private_key: PrivateKey) -> No
 
 def test_columns_that_are_not_scaled_are_refused(private_key: PrivateKey) -> None:
     tables = make_tables(JOB)
-    block = replace(tables.host.block, columns=tables.host.block.columns * 1.001)
+    block = replace(tables.host.block, columns=np.asarray(tables.host.block.columns) * 1.001)
     with pytest.raises(DataError, match="mean square exceeds 1"):
         REAL.host(JOB, replace(tables.host, block=block), private_key)
 

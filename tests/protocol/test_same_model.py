@@ -91,7 +91,7 @@ def test_the_guest_gets_the_scores_of_the_holdout_rows_with_the_hosts_part_round
     job = make_job(holdout=0.25)
     tables = make_tables(job)
     outcome = train(job, tables, private_key)
-    host, guest = (each.block.holdout_columns for each in (tables.host, tables.guest))
+    host, guest = (np.asarray(each.block.holdout_columns) for each in (tables.host, tables.guest))
     scores = outcome.results[Role.GUEST].holdout_scores
     assert scores is not None
     host_part = host @ outcome.coef[: host.shape[1]]

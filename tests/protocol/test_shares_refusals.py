@@ -149,7 +149,7 @@ def test_so_many_columns_that_their_products_do_not_fit_are_refused_before_anyth
 
 def test_a_column_that_does_not_fit_is_refused_with_the_way_out(private_key: PrivateKey) -> None:
     tables = tables_of()
-    columns = tables.host.block.holdout_columns.copy()
+    columns = np.asarray(tables.host.block.holdout_columns).copy()
     columns[3, 1] = 2e6
     block = replace(tables.host.block, holdout_columns=columns)
     tables = Tables(replace(tables.host, block=block), tables.guest)
@@ -169,7 +169,7 @@ def test_a_penalty_that_mixes_columns_is_refused_if_the_job_has_one(private_key:
 
 def test_columns_that_are_not_scaled_are_refused(private_key: PrivateKey) -> None:
     block = tables_of().host.block
-    data = replace(tables_of().host, block=replace(block, columns=block.columns * 1.001))
+    data = replace(tables_of().host, block=replace(block, columns=np.asarray(block.columns) * 1.001))
     with pytest.raises(DataError, match="mean square exceeds 1"):
         REAL.host(JOB, data, private_key)
 

@@ -158,8 +158,8 @@ def test_one_host_column_and_a_guest_with_the_intercept_alone(private_key: Priva
     tables = make_tables(job, n_rows=500, n_host=1, n_guest=1)
     block = replace(
         tables.guest.block,
-        columns=tables.guest.block.columns[:, -1:],
-        holdout_columns=tables.guest.block.holdout_columns[:, -1:],
+        columns=np.asarray(tables.guest.block.columns)[:, -1:],
+        holdout_columns=np.asarray(tables.guest.block.holdout_columns)[:, -1:],
         penalty=np.zeros((1, 1)),
     )
     tables = Tables(tables.host, replace(tables.guest, block=block))
@@ -171,7 +171,7 @@ def test_the_guest_gets_the_scores_of_the_holdout_rows_once_and_no_metrics_befor
     job = make_job(holdout=0.25, evaluate_every=1)
     tables = make_tables(job)
     outcome = train(job, tables, private_key)
-    host, guest = (each.block.holdout_columns for each in (tables.host, tables.guest))
+    host, guest = (np.asarray(each.block.holdout_columns) for each in (tables.host, tables.guest))
     scores = outcome.results[Role.GUEST].holdout_scores
     assert scores is not None
     rounded = np.rint(host @ outcome.coef[: host.shape[1]] * 2**12) / 2**12

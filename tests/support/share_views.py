@@ -17,7 +17,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.three_machines import Outcome, Tables, Tamper, deliver, make_machines, run_machines
+from tests.support.three_machines import (
+    REAL,
+    Outcome,
+    Tables,
+    Tamper,
+    Workshop,
+    deliver,
+    make_machines,
+    run_machines,
+)
 from trilateral.common.base.arrays import ElementVector
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
@@ -355,11 +364,12 @@ def run_session(
     private_key: PrivateKey,
     randomness: Randomness,
     make_tamper: MakeTamper = lambda: deliver,
+    workshop: Workshop = REAL,
 ) -> Transcript:
     """Run a session whose random numbers come from one source."""
     randomness.start()
     with sources(randomness):
-        outcome = run_machines(make_machines(job, tables, private_key), tamper=make_tamper())
+        outcome = run_machines(make_machines(job, tables, private_key, workshop), tamper=make_tamper())
     return Transcript(outcome, randomness)
 
 

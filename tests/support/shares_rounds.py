@@ -50,13 +50,14 @@ def _point(asked: dict[Role, BeginRound], fmt: Format, name: str) -> FloatVector
 
 
 def cut_small(monkeypatch: pytest.MonkeyPatch, block_rows: int = 32, window: int = 3) -> None:
-    """Let blocks and windows be so small that a small table has many."""
+    """Let blocks and windows be so small that a small table has many, and let tasks travel whatever their size."""
     for module in (arithmetic, bounds, rows):
         monkeypatch.setattr(module, "BLOCK_ROWS", block_rows)
     monkeypatch.setattr(bounds, "MIN_WINDOW", window)
     for module in (arithmetic, bounds):
         monkeypatch.setattr(module, "WINDOW_BYTES", 0)
     monkeypatch.setattr(arithmetic, "_PIECE_ELEMENTS", 0)
+    monkeypatch.setattr(arithmetic, "MIN_AWAY_COLUMNS", 0)
 
 
 def rows_in_order(plan: RowPlan) -> Rows:

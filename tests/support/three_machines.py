@@ -47,6 +47,7 @@ from trilateral.common.protocol.messages import (
 )
 from trilateral.common.protocol.party import CheckPeer
 from trilateral.common.protocol.phases import no_phase
+from trilateral.common.scratch.arrays import IN_MEMORY, Scratch
 from trilateral.common.shares.keys import SEED_BYTES
 from trilateral.coordinator.machine import CoordinatorMachine, Past
 from trilateral.coordinator.numpy_training import JoinedTable, join
@@ -128,6 +129,7 @@ class Workshop:
     make_decryptor: Callable[[CipherName, PrivateKey], Decryptor] = make_decryptor
     measure: Measure = measure
     open_engine: OpenEngine = LocalEngine
+    scratch: Scratch = IN_MEMORY
 
     def host(
         self,
@@ -156,7 +158,7 @@ class Workshop:
 
     def _session(self, job: JobConfig, private_key: PrivateKey, seed: bytes, start: FloatVector | None) -> Session:
         if job.protocol == "shares":
-            return SharesSession(seed, self.open_engine())
+            return SharesSession(seed, self.open_engine(), self.scratch)
         return PaillierSession(self.make_cipher(job.cipher, private_key.public_key), start, self.open_engine())
 
     def coordinator(self, job: JobConfig, private_key: PrivateKey, past: Past | None = None) -> CoordinatorMachine:

@@ -7,8 +7,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 IMPURE = ["grpc", "google", "pandas", "pyarrow", "sqlite3", "sklearn", "scipy", "phe", "distributed"]
 IMPURE += ["trilateral.common.pb"]
-FOLDERS = ["common/paillier", "common/protocol", "common/shares", "coordinator/optimisers", "coordinator/paillier"]
-FOLDERS += ["coordinator/searches", "coordinator/shares"]
+FOLDERS = ["common/curve25519", "common/paillier", "common/protocol", "common/shares", "coordinator/optimisers"]
+FOLDERS += ["coordinator/paillier", "coordinator/searches", "coordinator/shares"]
 MODULES = [
     "common/compute/engine.py",
     "common/compute/local.py",

@@ -6,9 +6,10 @@ because the other side must not learn how many of its IDs are real.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from math import isqrt
 from typing import Self
 
@@ -21,6 +22,8 @@ from trilateral.common.protocol.ids import NONCE_BYTES
 
 SHARD_IDS = 10_000
 """Approximate number of IDs in a shard at the larger party. The messages of such a shard take about 0.7 MB."""
+_IDS_AT_A_TIME = 65_536
+"""IDs whose hashes are in memory at a time as objects of Python."""
 TAG_BYTES = 16
 """Length of a tag: a keyed hash that represents an ID to a party that also holds it. The probability that two of 10^8
 IDs share a tag is 2^-76."""
@@ -98,17 +101,9 @@ class Dealing:
         """Points of the host in all shards. The guest cannot tell padding from IDs, so all of them may be IDs."""
         return self.n_shards * self.host_points
 
-    def shard(self, one: str) -> int:
-        """Return the shard of an ID, from 0."""
-        return int.from_bytes(self._digest(one)[TAG_BYTES:], "big") % self.n_shards
-
-    def tag(self, one: str) -> bytes:
-        """Return the tag of an ID in this session, `TAG_BYTES` long. The other party can test guesses of IDs on it."""
-        return self._digest(one)[:TAG_BYTES]
-
-    def tags(self, ids: Iterable[str]) -> bytes:
-        """Return the tags of several IDs, concatenated in order."""
-        return b"".join(map(self.tag, ids))
+    def tags(self, ids: Iterable[str]) -> list[bytes]:
+        """Return the tags of IDs in this session, in order. The other party can test guesses of IDs on them."""
+        return [digest[:TAG_BYTES] for digest in self._digests(ids)]
 
     def deal(self, ids: Sequence[str]) -> list[Rows]:
         """Deal IDs to the shards.
@@ -119,9 +114,17 @@ class Dealing:
         Returns:
             For each shard, its row numbers in ascending order.
         """
-        shards: NDArray[np.int64] = np.fromiter(map(self.shard, ids), np.int64, len(ids))
+        shards: NDArray[np.int32] = np.empty(len(ids), np.int32)
+        hashes = (digest[TAG_BYTES:] for digest in self._digests(ids))
+        for first in range(0, len(ids), _IDS_AT_A_TIME):
+            some = np.frombuffer(b"".join(islice(hashes, _IDS_AT_A_TIME)), ">u8")
+            shards[first : first + len(some)] = some % self.n_shards
         order = np.argsort(shards, kind="stable")
         return np.split(order, np.cumsum(np.bincount(shards, minlength=self.n_shards))[:-1])
 
-    def _digest(self, one: str) -> bytes:
-        return hashlib.blake2b(one.encode(), key=self.key, digest_size=TAG_BYTES + 8).digest()
+    def _digests(self, ids: Iterable[str]) -> Iterator[bytes]:
+        keyed = hashlib.blake2b(key=self.key, digest_size=TAG_BYTES + 8)
+        for one in ids:
+            digest = keyed.copy()  # Half the time of a new one.
+            digest.update(one.encode())
+            yield digest.digest()

@@ -3,9 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from trilateral.common.base.arrays import Rows
 from trilateral.common.base.errors import ProtocolError
+from trilateral.common.compute.engine import Engine
+from trilateral.common.compute.local import LOCAL
+from trilateral.common.curve25519.points import POINT_BYTES, new_key_pair
 from trilateral.common.data.alignment.dealing import Dealing
-from trilateral.common.data.alignment.intersection import POINT_BYTES, blind, has_repeated, matches, new_key, pad
+from trilateral.common.data.alignment.intersection import blind, matches, pad
 from trilateral.common.data.alignment.sources import IdSource
 
 
@@ -16,28 +22,30 @@ class CommonShard:
     Attributes:
         shard: number of the shard.
         ids: all IDs of the guest in the shard.
-        places: indices of the common ones in `ids`, ascending.
+        places: indices of the common ones in `ids`, ascending, shape (n_common,).
         tags: the tags of the common ones, concatenated in the same order, which the guest sends to the host.
     """
 
     shard: int
     ids: Sequence[str] = field(repr=False)
-    places: Sequence[int] = field(repr=False)
+    places: Rows = field(repr=False)
     tags: bytes = field(repr=False)
 
 
 class GuestSession:
-    """Requests each shard and reads the answer. Both computations take seconds and may run in any thread.
+    """Requests each shard and reads the answer. Both may run in any thread, and in several at once.
 
     Args:
         source: the guest's IDs.
         dealing: the session's assignment of IDs to shards.
+        engine: runs the work on the points.
     """
 
-    def __init__(self, source: IdSource, dealing: Dealing) -> None:
+    def __init__(self, source: IdSource, dealing: Dealing, engine: Engine = LOCAL) -> None:
         self.dealing = dealing
+        self._engine = engine
         self.shards = source.deal(dealing)
-        self._key = new_key()
+        self._keys = new_key_pair()
 
     def request(self, shard: int) -> bytes:
         """Return the guest's points for one shard, including padding.
@@ -45,7 +53,8 @@ class GuestSession:
         Raises:
             DataError: the shard has more IDs than it has room for; a new session will succeed.
         """
-        return blind(self._key, pad(self._key, shard, self.shards.ids(shard), self.dealing.guest_points))
+        texts = pad(self._keys.key, shard, self.shards.ids(shard), self.dealing.guest_points)
+        return self._engine.submit(blind, self._keys.key, texts).result()
 
     def read(self, shard: int, setup: bytes, response: bytes) -> CommonShard:
         """Find the common IDs in the host's answer.
@@ -61,11 +70,9 @@ class GuestSession:
         due = self.dealing.host_points * POINT_BYTES, self.dealing.guest_points * POINT_BYTES
         if (len(setup), len(response)) != due:
             raise ProtocolError(f"the host's answer for a shard of the alignment does not have {sum(due)} bytes")
-        if has_repeated(setup) or has_repeated(response):
-            # A host that answers every point of the guest with one point of its own would make all IDs common.
-            raise ProtocolError("the host's answer for a shard of the alignment repeats a point")
         ids = self.shards.ids(shard)
-        places = matches(self._key, setup, response)
+        places = self._engine.submit(matches, self._keys.inverse, setup, response).result()
         if places and places[-1] >= len(ids):
             raise ProtocolError("the host's answer for a shard of the alignment claims that padding is common")
-        return CommonShard(shard, ids, places, self.dealing.tags(ids[place] for place in places))
+        tags = b"".join(self.dealing.tags(ids[place] for place in places))
+        return CommonShard(shard, ids, np.array(places, np.int64), tags)

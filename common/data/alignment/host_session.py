@@ -4,9 +4,15 @@ import hashlib
 from collections import Counter
 from threading import Lock
 
+import numpy as np
+
+from trilateral.common.base.arrays import Rows
 from trilateral.common.base.errors import DataError, ProtocolError
+from trilateral.common.compute.engine import Engine
+from trilateral.common.compute.local import LOCAL
+from trilateral.common.curve25519.points import POINT_BYTES, new_key
 from trilateral.common.data.alignment.dealing import TAG_BYTES, Dealing
-from trilateral.common.data.alignment.intersection import POINT_BYTES, new_key, pad, respond, setup
+from trilateral.common.data.alignment.intersection import answer, pad
 from trilateral.common.data.alignment.sources import IdSource
 
 MAX_ANSWERS = 10
@@ -20,22 +26,23 @@ class HostSession:
     """Answers one request for each shard, and learns which of its IDs are common.
 
     The guest may repeat a request, because an answer can be lost. The repeated request must be the same, or else the
-    guest could try more IDs than it has announced. `answer` computes for seconds. `answer` and `settle` may run in
-    several threads at once.
+    guest could try more IDs than it has announced. `answer` and `settle` may run in any thread, and in several at once,
+    after `deal`.
 
     Args:
         source: the host's IDs.
         dealing: the session's assignment of IDs to shards.
+        engine: runs the work on the points.
 
     Attributes:
         dealing: as above.
-        shards: the host's IDs by shard.
         n_common: the number of common IDs that the guest has reported so far.
     """
 
-    def __init__(self, source: IdSource, dealing: Dealing) -> None:
+    def __init__(self, source: IdSource, dealing: Dealing, engine: Engine = LOCAL) -> None:
         self.dealing = dealing
-        self.shards = source.deal(dealing)
+        self._source = source
+        self._engine = engine
         self._key = new_key()
         self._requests: dict[int, bytes] = {}
         self._settled: dict[int, bytes] = {}
@@ -45,6 +52,14 @@ class HostSession:
         """Why the session is over; None while it continues."""
         self._lock = Lock()
         self.n_common = 0
+
+    def deal(self) -> None:
+        """Deal the host's IDs to the shards. The guest may deal its own at the same time.
+
+        Raises:
+            DataError: the IDs repeat.
+        """
+        self.shards = self._source.deal(self.dealing)
 
     @property
     def complete(self) -> bool:
@@ -99,15 +114,15 @@ class HostSession:
             The host's own points, and the guest's points under both keys.
 
         Raises:
-            ProtocolError: the guest sent points that are not on the curve.
+            ProtocolError: the guest sent a point of low order.
             DataError: the shard has more IDs than it has room for; a new session will succeed.
         """
-        response = respond(self._key, points)
-        own = setup(self._key, pad(self._key, shard, self.shards.ids(shard), self.dealing.host_points))
+        texts = pad(self._key, shard, self.shards.ids(shard), self.dealing.host_points)
+        answered = self._engine.submit(answer, self._key, texts, points).result()
         self._answered.add(shard)
-        return own, response
+        return answered
 
-    def settle(self, shard: int, tags: bytes) -> list[int]:
+    def settle(self, shard: int, tags: bytes) -> Rows:
         """Accept the guest's report of the common IDs of a shard.
 
         Later values for common rows, such as scores, are given for exactly these IDs.
@@ -117,7 +132,7 @@ class HostSession:
             tags: the tags of the common IDs, concatenated.
 
         Returns:
-            The indices of the common IDs in `shards.ids(shard)`, in the order of the tags.
+            The indices of the common IDs in `shards.ids(shard)`, in the order of the tags, shape (n_tags,).
 
         Raises:
             ProtocolError: the shard was not answered before, or was settled with other tags.
@@ -128,7 +143,7 @@ class HostSession:
         with self._lock:  # so that only one of several simultaneous tries is answered
             return self._settle(shard, tags)
 
-    def _settle(self, shard: int, tags: bytes) -> list[int]:
+    def _settle(self, shard: int, tags: bytes) -> Rows:
         self._check_goes_on()
         if shard not in self._answered:
             raise ProtocolError("the guest reported common IDs of a shard of the alignment before the host answered it")
@@ -143,14 +158,14 @@ class HostSession:
         if len({*told}) < len(told):
             self._over = NOT_COMMON
             raise DataError("the guest reports a common ID twice")
-        place = {self.dealing.tag(one): number for number, one in enumerate(self.shards.ids(shard))}
+        place = {tag: number for number, tag in enumerate(self.dealing.tags(self.shards.ids(shard)))}
         if not place.keys() >= {*told}:
             self._over = NOT_COMMON
             raise DataError("the guest reports common IDs that the host does not hold")
         if shard not in self._settled:
             self.n_common += len(told)
         _same_again(self._settled, shard, tags)
-        return [place[tag] for tag in told]
+        return np.array([place[tag] for tag in told], np.int64)
 
     def _check_goes_on(self) -> None:
         if self._over is not None:

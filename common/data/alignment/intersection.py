@@ -1,30 +1,24 @@
-"""One private set intersection: elliptic-curve Diffie-Hellman on P-256, by openmined-psi.
+"""One private set intersection: Diffie-Hellman on Curve25519, with the keys a of the guest and b of the host.
 
 The guest sends H(x)^a for each of its IDs x. The host answers with H(x)^ab for each of them in the same order, and with
 H(y)^b for each of its own IDs y, sorted. The guest removes its key a from the first and looks the result up in the
-second. The comparison is exact: openmined-psi's raw structure has no false positives. Neither party learns anything
-about an ID that it does not hold, provided that decisional Diffie-Hellman is hard, in the random oracle model.
+second. There are no false positives: two texts have the same point with a probability of about 2^-250. Neither party
+learns anything about an ID that it does not hold, provided that decisional Diffie-Hellman is hard, in the random oracle
+model. docs/security.md says why points of low order, points of the twist and other spellings of a point do not help a
+party that sends them.
 
-The library releases the interpreter's lock while it computes. Its objects must not be shared between threads; doing so
-crashes the process. Each call therefore makes its own object from the session's key.
+Each function is one task for any thread or worker. It holds a key of one session and nothing that lasts longer.
 """
 
 import hmac
 from collections.abc import Sequence
 
-from private_set_intersection.python import DataStructure, Request, Response, ServerSetup, client, server
-
 from trilateral.common.base.errors import DataError, ProtocolError
+from trilateral.common.curve25519.points import LowOrderError, encode_to_curve, multiply, split_points
 
-POINT_BYTES = 33
-"""Length of a compressed point of P-256."""
-NO_POINT = "a message of the alignment has points that are not on the curve"
-
-
-def new_key() -> bytes:
-    """Make a key of either side for one session, from the library's cryptographic randomness."""
-    key: bytes = server.CreateWithNewKey(True).GetPrivateKeyBytes()
-    return key
+DOMAIN = b"TRILATERAL-ALIGNMENT-V02-with-curve25519_XMD:SHA-512_ELL2_NU_"
+"""Separates the hash H from other uses of the same hash (RFC 9380, section 3.1)."""
+LOW_ORDER = "a message of the alignment has a point of low order, which no ID has"
 
 
 def pad(key: bytes, shard: int, ids: Sequence[str], n_points: int) -> list[str]:
@@ -52,80 +46,61 @@ def pad(key: bytes, shard: int, ids: Sequence[str], n_points: int) -> list[str]:
 
 
 def blind(key: bytes, texts: Sequence[str]) -> bytes:
-    """Compute the guest's request.
+    """Compute the guest's request, or the host's own points.
 
     Args:
-        key: the guest's key a.
+        key: the key a or b.
         texts: the padded IDs x.
 
     Returns:
-        The points H(x)^a, in order, `POINT_BYTES` each.
+        The points H(x)^key, in order, `POINT_BYTES` each.
     """
-    return b"".join(client.CreateFromKey(key, True).CreateRequest(list(texts)).encrypted_elements)
+    return multiply(key, encode_to_curve((text.encode() for text in texts), DOMAIN))
 
 
-def setup(key: bytes, texts: Sequence[str]) -> bytes:
-    """Compute the host's own part of the answer.
+def answer(key: bytes, texts: Sequence[str], points: bytes) -> tuple[bytes, bytes]:
+    """Compute the host's answer for one shard.
 
     Args:
         key: the host's key b.
-        texts: the padded IDs y.
-
-    Returns:
-        The points H(y)^b, sorted, `POINT_BYTES` each.
-    """
-    # The raw structure ignores the rate of false positives and the size of the other side.
-    made = server.CreateFromKey(key, True).CreateSetupMessage(1e-9, len(texts), list(texts), DataStructure.RAW)
-    return b"".join(made.raw.encrypted_elements)
-
-
-def respond(key: bytes, points: bytes) -> bytes:
-    """Compute the host's answer to the guest's points.
-
-    Args:
-        key: the host's key b.
+        texts: the host's padded IDs y.
         points: the guest's points H(x)^a.
 
     Returns:
-        The points H(x)^ab, in the same order, `POINT_BYTES` each.
+        The points H(y)^b, sorted, and the points H(x)^ab, in the order of the request.
 
     Raises:
-        ProtocolError: some points are not on the curve.
+        ProtocolError: a point of the guest has low order.
     """
-    request = Request(reveal_intersection=True, encrypted_elements=_split(points))
     try:
-        return b"".join(server.CreateFromKey(key, True).ProcessRequest(request).encrypted_elements)
-    except RuntimeError:
-        raise ProtocolError(NO_POINT) from None
+        response = multiply(key, points)
+    except LowOrderError:
+        raise ProtocolError(LOW_ORDER) from None
+    return b"".join(sorted(split_points(blind(key, texts)))), response
 
 
-def matches(key: bytes, setup_points: bytes, response_points: bytes) -> list[int]:
+def matches(inverse: bytes, setup: bytes, response: bytes) -> list[int]:
     """Find the guest's texts that the host also has.
 
     Args:
-        key: the guest's key a.
-        setup_points: the host's points H(y)^b.
-        response_points: the points H(x)^ab, in the order of the guest's request.
+        inverse: the inverse of the guest's key a.
+        setup: the host's points H(y)^b.
+        response: the points H(x)^ab, in the order of the guest's request.
 
     Returns:
         The indices of these texts in the request, ascending.
 
     Raises:
-        ProtocolError: some points are not on the curve.
+        ProtocolError: a point has low order, or a point occurs twice. A host that answered every point of the guest
+            with one point of its own would make all IDs common.
     """
-    own = ServerSetup(raw=ServerSetup.RawInfo(encrypted_elements=_split(setup_points)))
-    response = Response(encrypted_elements=_split(response_points))
     try:
-        return sorted(client.CreateFromKey(key, True).GetIntersection(own, response))
-    except RuntimeError:
-        raise ProtocolError(NO_POINT) from None
-
-
-def has_repeated(points: bytes) -> bool:
-    """Return whether a point occurs twice. The points of different texts always differ."""
-    split = _split(points)
-    return len({*split}) < len(split)
-
-
-def _split(points: bytes) -> list[bytes]:
-    return [points[start : start + POINT_BYTES] for start in range(0, len(points), POINT_BYTES)]
+        points = split_points(multiply(inverse, response))
+    except LowOrderError:
+        raise ProtocolError(LOW_ORDER) from None
+    # Checked after the multiplication, which spells every point in one way. Whoever receives it can spell it in others.
+    own = split_points(setup)
+    held = {*own}
+    if len({*points}) < len(points) or len(held) < len(own):
+        raise ProtocolError("the host's answer for a shard of the alignment repeats a point")
+    return [place for place, point in enumerate(points) if point in held]

@@ -56,14 +56,14 @@ class MemoryIds:
         """Return the IDs of one shard, as `Shards` promises."""
         return [*self._ids.take(self._rows[shard])]
 
-    def common_rows(self, places: Mapping[int, Sequence[int]]) -> Rows:
+    def common_rows(self, places: Mapping[int, Rows]) -> Rows:
         """Return the row numbers of the common IDs.
 
         Args:
-            places: for each shard, the indices of the common IDs in its `ids`.
+            places: for each shard, the indices of the common IDs in its `ids`, shape (n_common_in_shard,).
 
         Returns:
             Row numbers, ascending, shape (n_common,).
         """
-        rows = [self._rows[shard][list(of_shard)] for shard, of_shard in places.items() if of_shard]
+        rows = [self._rows[shard][of_shard] for shard, of_shard in places.items()]
         return np.sort(np.concatenate(rows)) if rows else np.zeros(0, np.int64)

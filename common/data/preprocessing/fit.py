@@ -3,6 +3,9 @@
 The parameters are those of scikit-learn's `SimpleImputer`, `StandardScaler` and `OneHotEncoder`, to the last bit. Here
 they take a few lines of numpy each, while the import of scikit-learn takes a second and 75 MB.
 
+A table may be larger than memory, but a column is not: medians and quantiles are exact, and each column is read as a
+whole, one at a time.
+
 A term that is 1 for a few rows only would make a gradient a sum over these rows, and a sum over one row is that row.
 The same holds for a number that is equal in all rows but a few. `MIN_ROWS` excludes both.
 
@@ -14,8 +17,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from trilateral.common.base.arrays import FloatMatrix, FloatVector
+from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows
 from trilateral.common.base.errors import DataError
+from trilateral.common.base.progress import Stage, report_progress
 from trilateral.common.config.dataset import ColumnPreprocessing, PreprocessingConfig
 from trilateral.common.data.features import Categories, Column, Features
 from trilateral.common.data.preprocessing.terms import ROWS_AT_A_TIME, CategoryColumn, NumberColumn, is_fraction
@@ -26,6 +30,10 @@ training rows in which a numeric column differs from its most frequent value."""
 
 _CONSTANT = 1e-12
 """A column counts as constant if its range is at most this share of its largest absolute value: rounding errors."""
+
+N_PASSES = 4
+"""How often the training rows are read, for reports of progress: to fit the columns, the means and scales, and the
+directions, and to transform the rows."""
 
 NO_VALUE = "no value in any training row"
 SAME_VALUE = "the same value in all training rows"
@@ -41,12 +49,13 @@ class _ConstantError(Exception):
 
 
 def fit_columns(
-    features: Features, config: PreprocessingConfig
+    features: Features, rows: Rows | None, config: PreprocessingConfig
 ) -> tuple[tuple[NumberColumn | CategoryColumn, ...], dict[str, str]]:
     """Fit every column of the table on the training rows.
 
     Args:
-        features: the training rows.
+        features: the table.
+        rows: the training rows, in ascending order; None for all.
         config: the settings of the party.
 
     Returns:
@@ -59,7 +68,9 @@ def fit_columns(
     columns: list[NumberColumn | CategoryColumn] = []
     constant: dict[str, list[str]] = {}
     unusable: dict[str, list[str]] = {}
-    for name, values in features.columns.items():
+    for number, (name, column) in enumerate(features.columns.items()):
+        report_progress(Stage.PREPARING, number, N_PASSES * len(features.columns))
+        values = _of_rows(column, rows)
         try:
             if isinstance(values, Categories):
                 columns.append(_fit_category(name, values, config.rare))
@@ -124,13 +135,14 @@ def _check_names(features: Features, config: PreprocessingConfig) -> None:
 
 
 def fit_scales(
-    columns: tuple[NumberColumn | CategoryColumn, ...], features: Features, *, centred: bool
+    columns: tuple[NumberColumn | CategoryColumn, ...], features: Features, rows: Rows | None, *, centred: bool
 ) -> tuple[FloatVector, FloatVector]:
     """Fit the mean that is subtracted from each term and the scale that it is divided by.
 
     Args:
         columns: the columns, fitted on the same rows.
-        features: the training rows.
+        features: the table.
+        rows: the training rows, in ascending order; None for all.
         centred: whether to centre the terms that are not standardised, too.
 
     Returns:
@@ -145,7 +157,10 @@ def fit_scales(
     if twice:
         raise DataError(f"several columns have a term with the same name, {twice[0]!r}: rename one of the columns")
     # Process one column at a time, because all terms of all rows take far more memory than the table.
-    moments = [_moments(column, features[column.name]) for column in columns]
+    moments = []
+    for number, column in enumerate(columns):
+        report_progress(Stage.PREPARING, len(columns) + number, N_PASSES * len(columns))
+        moments.append(_moments(column, _of_rows(features[column.name], rows)))
     mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
     standardised = np.array([each for column in columns for each in column.standardised], dtype=bool)
     if not centred:
@@ -157,6 +172,11 @@ def fit_scales(
             )
             refuse({reason: [names[term] for term in too_large]})
     return np.where(standardised | centred, mean, 0.0), np.where(standardised, np.sqrt(variance), 1.0)
+
+
+def _of_rows(column: Column, rows: Rows | None) -> Column:
+    """Read the rows of a column into memory."""
+    return column[:] if rows is None else column[rows]
 
 
 def _moments(column: NumberColumn | CategoryColumn, values: Column) -> tuple[FloatVector, FloatVector]:
@@ -189,11 +209,14 @@ def _moments(column: NumberColumn | CategoryColumn, values: Column) -> tuple[Flo
 
 def _fit_number(name: str, values: FloatVector, config: ColumnPreprocessing) -> NumberColumn:
     missing = np.isnan(values)
-    if missing.all():
+    n_missing = int(np.count_nonzero(missing))
+    if n_missing == len(values):
         raise _ConstantError(NO_VALUE)
-    fill = _fit_fill(values[~missing], config)
-    filled = np.where(missing, fill, values)
-    if _is_constant(filled):
+    # Of a column of many rows, each array takes much memory. No array is made that is not needed.
+    fill = _fit_fill(values[~missing] if n_missing else values, config)
+    filled = np.where(missing, fill, values) if n_missing else values
+    smallest, largest = float(filled.min()), float(filled.max())
+    if _is_constant(smallest, largest):
         raise _ConstantError(SAME_VALUE)
     lower = upper = None
     if config.clip is not None:
@@ -201,7 +224,6 @@ def _fit_number(name: str, values: FloatVector, config: ColumnPreprocessing) -> 
         filled = filled.clip(lower, upper) if lower is not None else filled
     if _is_too_rare(filled):
         raise _ConstantError(TOO_RARE)
-    n_missing = int(missing.sum())
     indicator = config.missing_indicator and MIN_ROWS <= n_missing <= len(values) - MIN_ROWS
     variance = float(np.var(filled))
     if not math.isfinite(fill) or not math.isfinite(variance) or variance == 0:
@@ -228,27 +250,38 @@ def _fit_clip(filled: FloatVector, quantiles: tuple[float, float]) -> tuple[floa
     A column of two values has no tail and is not clipped. If both quantiles are the most frequent value, the quantiles
     of the other values are used instead, because clipping must not make a column constant.
     """
-    if ((filled == filled.min()) | (filled == filled.max())).all():
+    smallest, largest = float(filled.min()), float(filled.max())
+    if ((filled == smallest) | (filled == largest)).all():
         return None, None
     lower, upper = (float(limit) for limit in np.quantile(filled, quantiles))
-    if not _is_constant(filled.clip(lower, upper)):
+    if not _is_constant(*np.clip([smallest, largest], lower, upper)):
         return lower, upper
     values, counts = np.unique(filled, return_counts=True)
     usual = float(values[counts.argmax()])
     lower, upper = (float(limit) for limit in np.quantile(filled[filled != usual], quantiles))
     lower, upper = min(lower, usual), max(upper, usual)
-    return (None, None) if _is_constant(filled.clip(lower, upper)) else (lower, upper)
+    return (None, None) if _is_constant(*np.clip([smallest, largest], lower, upper)) else (lower, upper)
 
 
-def _is_constant(values: FloatVector) -> bool:
-    return bool(np.ptp(values) <= _CONSTANT * np.abs(values).max())
+def _is_constant(smallest: float, largest: float) -> bool:
+    """Return whether the values of a column, from its smallest to its largest, count as equal."""
+    return bool(largest - smallest <= _CONSTANT * max(abs(smallest), abs(largest)))
 
 
 def _is_too_rare(values: FloatVector) -> bool:
     """Return whether most values are equal and fewer than `MIN_ROWS` differ."""
+    error = _CONSTANT * max(abs(values.min()), abs(values.max()))
+    # If so, more than half of any 2 `MIN_ROWS` values are equal, and their median is one of them. This is fast to test,
+    # and few columns pass.
+    some = np.sort(values[: 2 * MIN_ROWS])
+    n_equal = np.count_nonzero(np.abs(some - some[len(some) // 2]) <= 2 * error)
+    if len(some) == 2 * MIN_ROWS and math.isfinite(error) and n_equal <= MIN_ROWS:
+        return False
     # If more than half of the values are equal, so is the median.
     usual = np.partition(values, len(values) // 2)[len(values) // 2]
-    n_others = int(np.count_nonzero(np.abs(values - usual) > _CONSTANT * np.abs(values).max()))
+    distances = values - usual
+    np.abs(distances, out=distances)
+    n_others = int(np.count_nonzero(distances > error))
     return n_others < MIN_ROWS and 2 * n_others < len(values)
 
 

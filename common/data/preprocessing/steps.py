@@ -31,11 +31,12 @@ from typing import Any, Self
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from trilateral.common.base.arrays import FloatMatrix, FloatVector
+from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows, blocks_of
 from trilateral.common.base.errors import DataError
+from trilateral.common.base.progress import Stage, report_progress
 from trilateral.common.config.dataset import PreprocessingConfig
 from trilateral.common.data.features import Features
-from trilateral.common.data.preprocessing.fit import fit_columns, fit_scales, no_feature
+from trilateral.common.data.preprocessing.fit import N_PASSES, fit_columns, fit_scales, no_feature
 from trilateral.common.data.preprocessing.terms import ROWS_AT_A_TIME, CategoryColumn, FittedColumn, NumberColumn
 from trilateral.common.data.preprocessing.whitening import fit_whitening
 
@@ -64,29 +65,45 @@ class Preprocessing:
 
     @classmethod
     @np.errstate(over="ignore", invalid="ignore")  # Overflows become values that are not finite and are reported below.
-    def fit(cls, features: Features, config: PreprocessingConfig, intercept: bool, l2: float = 0.0) -> Self:
+    def fit(
+        cls,
+        features: Features,
+        config: PreprocessingConfig,
+        intercept: bool,
+        l2: float = 0.0,
+        rows: Rows | None = None,
+    ) -> Self:
         """Fit the steps on the training rows.
 
         Args:
-            features: the training rows.
+            features: the table. It may be larger than memory, but not one of its columns.
             config: the settings of the party.
             intercept: whether to add a column of ones.
             l2: the job's L2 penalty lambda, which affects whitening.
+            rows: the training rows, in ascending order; all rows by default.
 
         Raises:
             DataError: columns cannot be used: too large or too small to be squared, or too large without
                 standardisation; constant, if the settings refuse that. The text names them. Or no column is left.
         """
-        columns, left_out = fit_columns(features, config)
+        columns, left_out = fit_columns(features, rows, config)
         if not columns:
             if not intercept:
                 raise no_feature(left_out)
             return cls((), np.zeros(0), np.ones(0), None, intercept, left_out)
-        mean, scale = fit_scales(columns, features, centred=config.whiten)
+        mean, scale = fit_scales(columns, features, rows, centred=config.whiten)
         steps = cls(columns, mean, scale, None, intercept, left_out)
         if not config.whiten:
             return steps
-        return replace(steps, directions=fit_whitening(steps._standardised_blocks(features), l2))
+
+        def blocks() -> Iterator[FloatMatrix]:
+            n_done, n_rows = 0, len(features) if rows is None else len(rows)
+            for block in steps._standardised_blocks(features, rows):
+                report_progress(Stage.PREPARING, 2 + n_done / max(n_rows, 1), N_PASSES)
+                yield block
+                n_done += len(block)
+
+        return replace(steps, directions=fit_whitening(blocks(), l2))
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -135,13 +152,25 @@ class Preprocessing:
         Raises:
             DataError: a feature is missing, has text in place of numbers, or numbers in place of text.
         """
-        columns: FloatMatrix = np.ones((len(features), self.n_columns))
-        start = 0
-        for block in self._standardised_blocks(features):
-            end = start + len(block)
-            columns[start:end, : self._rank] = block if self.directions is None else block @ self.directions
-            start = end
-        return columns
+        return np.concatenate(list(self.transform_blocks(features)))
+
+    def transform_blocks(self, features: Features, rows: Rows | None = None) -> Iterator[FloatMatrix]:
+        """Compute the training columns of the rows of a table that may be larger than memory.
+
+        Args:
+            features: the table. Columns are found by name.
+            rows: the rows, in ascending order; all by default.
+
+        Yields:
+            The training columns of the next rows, shape (n_block_rows, n_columns); of no rows if there are none.
+
+        Raises:
+            DataError: as for `transform`.
+        """
+        for block in self._standardised_blocks(features, rows):
+            columns: FloatMatrix = np.ones((len(block), self.n_columns))
+            columns[:, : self._rank] = block if self.directions is None else block @ self.directions
+            yield columns
 
     def expand(self, features: Features) -> FloatMatrix:
         """Compute the terms of any rows.
@@ -169,10 +198,11 @@ class Preprocessing:
             start = end
         return terms
 
-    def _standardised_blocks(self, features: Features) -> Iterator[FloatMatrix]:
+    def _standardised_blocks(self, features: Features, rows: Rows | None = None) -> Iterator[FloatMatrix]:
         """Yield standardised terms in blocks of rows; one empty block if there are no rows."""
-        for start in range(0, max(len(features), 1), ROWS_AT_A_TIME):
-            block = self.expand(features.take(slice(start, start + ROWS_AT_A_TIME)))
+        n_rows = len(features) if rows is None else len(rows)
+        for part in blocks_of(n_rows, ROWS_AT_A_TIME) or [slice(0, 0)]:
+            block = self.expand(features.take(part if rows is None else rows[part]))
             block -= self.mean
             block /= self.scale
             yield block

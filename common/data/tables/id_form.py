@@ -69,6 +69,7 @@ RULES: Mapping[str, Callable[[str], str]] = MappingProxyType(
 
 _ASCII_SPACES = "\t\n\v\f\r\x1c\x1d\x1e\x1f "
 """The white space of ASCII, as Python's `str.strip` defines it."""
+_FIRST_VISIBLE, _LAST_VISIBLE = ord("!"), ord("~")
 _SPACE_BYTES, _OTHER_BYTES = np.zeros(256, dtype=bool), np.zeros(256, dtype=bool)
 _SPACE_BYTES[[*_ASCII_SPACES.encode()]] = True
 _OTHER_BYTES[128:] = True
@@ -138,6 +139,9 @@ def are_blank(texts: pa.LargeStringArray) -> NDArray[np.bool_]:
 
 
 def _trim(texts: pa.LargeStringArray) -> pa.LargeStringArray:
+    _, content = bytes_of(texts)
+    if not (content - np.uint8(_FIRST_VISIBLE) > _LAST_VISIBLE - _FIRST_VISIBLE).any():
+        return texts
     if _edges_in(texts, _SPACE_BYTES).any():
         texts = pc.ascii_trim(texts, _ASCII_SPACES)
     return _by_hand(texts, _edges_in(texts, _OTHER_BYTES), RULES["spaces"])

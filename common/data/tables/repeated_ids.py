@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.base.errors import DataError
-from trilateral.common.data.features import Categories, Features
+from trilateral.common.data.features import Categories, Column
 from trilateral.common.data.tables.id_list import Ids
 
 
@@ -50,16 +50,23 @@ class DistinctIds:
     """All rows in canonical order of their IDs; those of one ID in the order of the table. Shape (n_rows,)."""
     starts: NDArray[np.bool_]
     """For each of `rows`, whether it is the first one of its ID; shape (n_rows,)."""
+    is_ascending: bool
+    """Whether the rows of the table are in canonical order."""
 
     @classmethod
     def of(cls, ids: Ids) -> Self:
         """Find the different IDs of a table; `ids` are those of its rows."""
-        rows = ids.order()
-        ordered = ids if ids.ascend else ids.take(rows)
+        is_ascending, rows = ids.ascend, ids.order()
+        ordered = ids if is_ascending else ids.take(rows)
         starts = ordered.starts()
         if starts.all():
-            return cls(ordered, rows, rows, starts)
-        return cls(ordered.take(np.flatnonzero(starts)), rows[starts], rows, starts)
+            return cls(ordered, rows, rows, starts, is_ascending)
+        return cls(ordered.take(np.flatnonzero(starts)), rows[starts], rows, starts, is_ascending)
+
+    @property
+    def is_table(self) -> bool:
+        """Whether each row of the table has another ID and the rows are in canonical order already."""
+        return self.is_ascending and not self.n_repeated
 
     @property
     def n_repeated(self) -> int:
@@ -78,23 +85,21 @@ class DistinctIds:
         return owners
 
 
-def aggregate(owner: NDArray[np.int64], features: Features) -> Features:
-    """Make one row of the rows of each ID: the mean of numbers, and the most frequent category.
+def aggregate_column(owner: NDArray[np.int64], column: Column) -> Column:
+    """Make one value of those of each ID: the mean of numbers, and the most frequent category.
 
     Missing values do not count. Of categories that are equally frequent, the one in the earliest row wins.
 
     Args:
         owner: the ID of each row, as from `DistinctIds.owners`.
-        features: the rows.
+        column: the rows.
 
     Returns:
         A row for each ID, in the order of `DistinctIds.ids`.
     """
-    columns = {
-        name: _most_frequent(owner, column) if isinstance(column, Categories) else mean_of_owner(owner, column[:])
-        for name, column in features.columns.items()
-    }
-    return Features(columns, int(owner.max()) + 1)
+    if isinstance(column, Categories):
+        return _most_frequent(owner, column)
+    return mean_of_owner(owner, column[:])
 
 
 def mean_of_owner(owner: NDArray[np.int64], values: FloatVector) -> FloatVector:

@@ -6,9 +6,11 @@ of the error, which only this organisation can read.
 """
 
 import difflib
+import operator
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -17,9 +19,9 @@ from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.base.errors import Counted, DataError
-from trilateral.common.base.heap import trim_heap
+from trilateral.common.base.progress import Stage, report_progress
 from trilateral.common.config.dataset import ClassWeight, DatasetConfig
-from trilateral.common.data.features import Column, Features, join_columns
+from trilateral.common.data.features import Column, Features
 from trilateral.common.data.preprocessing.terms import CategoryColumn
 from trilateral.common.data.tables.column_reader import (
     MISSING,
@@ -34,11 +36,12 @@ from trilateral.common.data.tables.column_reader import (
     read_numbers,
     read_weights,
 )
+from trilateral.common.data.tables.gathering import GatheredFeatures, release_freed_memory
 from trilateral.common.data.tables.id_form import NormalIds, normalise
 from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.repeated_ids import (
     DistinctIds,
-    aggregate,
+    aggregate_column,
     described,
     mean_of_owner,
     repeated_error,
@@ -46,6 +49,7 @@ from trilateral.common.data.tables.repeated_ids import (
 )
 from trilateral.common.data.tables.table_file import TableFile, open_table
 from trilateral.common.data.tables.technical_columns import technical_columns
+from trilateral.common.scratch.arrays import IN_MEMORY, Scratch
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,8 +58,8 @@ _LISTED_NAMES = 40
 """The maximum number of column names in an error."""
 
 _ROWS_AT_A_TIME = 100_000
-_PARSED_ROWS = 8192
-"""Rows of a file that are turned from text into numbers together, while the whole table stays in memory."""
+_PARSED_ROWS = 16_384
+"""Rows of a file that are turned from text into numbers together."""
 
 _NOW_NUMBERS = (
     "was categorical at training, now holds {count:number|numbers} (preprocessing mismatch): write the column in the "
@@ -115,11 +119,12 @@ class TableChunk:
     """In the first chunk, as in `PartyTable`; 0 in the others."""
 
 
-def read_table(dataset: DatasetConfig) -> PartyTable:
+def read_table(dataset: DatasetConfig, scratch: Scratch = IN_MEMORY) -> PartyTable:
     """Read and check a whole table.
 
     Args:
         dataset: the settings of the table.
+        scratch: where its columns lie.
 
     Returns:
         All rows of the table.
@@ -127,63 +132,33 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
     Raises:
         DataError: the table cannot be used. The text has the column and the number of faulty rows, a note the line of
             the first. A table without features can be used if it has a label.
+        ConfigError: there is no room for the columns.
     """
     label = dataset.label
     file = open_table(dataset.path)
-    id_columns = dataset.id_columns
-    weight = None if label is None else label.weight
-    others = id_columns if label is None else [*id_columns, *label.columns]
     _check_names(file, _required(dataset, labelled=True))
     features, left_out = _choose_features(file, dataset)
     missing = dataset.missing
     if missing is None and not file.marks_missing:
         missing = MISSING
-
-    faults = Faults(file)
-    n_rows = 0
-    ids: list[NormalIds] = []
-    labels: list[FloatVector] = []
-    weights: list[FloatVector] = []
-    chunks: list[Features] = []
-    for batch in file.batches(others + features, _PARSED_ROWS):
-        if label is not None:
-            labels.append(read_labels(batch[label.column], label, faults, n_rows))
-        if weight is not None:
-            weights.append(read_weights(batch[weight], weight, faults, n_rows, missing=missing or ()))
-        columns = _read_features(
-            batch,
-            features,
-            dataset.categorical,
-            faults,
-            n_rows=batch.num_rows,
-            first_row=n_rows,
-            missing=missing or (),
-        )
-        chunks.append(columns)
-        written = read_ids(batch, id_columns, faults, n_rows)
-        ids.append(normalise(written, dataset.id_form, len(id_columns)))
-        n_rows += batch.num_rows
-    _release_freed_memory()  # What Arrow keeps for more batches is needed for the columns.
-    _check_rows(file, n_rows)
-    faults.check(n_rows)
-
-    normal = NormalIds.join(ids)
-    ids.clear()
-    distinct = _distinct_ids(normal, dataset, file)
-    y = None if label is None else np.concatenate(labels)
-    c = None if weight is None else np.concatenate(weights)
-    if c is not None and not c.any():
-        raise DataError(f"column {weight!r} has the weight 0 in every row: correct it, or remove `label.weight`")
+    rows = _read_rows(file, dataset, features, missing or (), scratch)
+    gathered, y, weights, changed = rows.features, rows.labels, rows.weights, rows.ids.changed
+    report_progress(Stage.SORTING, 0, 1)
+    distinct = _distinct_ids(rows.ids, dataset, file)
+    del rows  # The IDs in the order of the file are not needed while the columns are put in order.
+    first = distinct.first
+    arrange: Callable[[Column], Column] | None
     if distinct.n_repeated and dataset.repeated_ids == "aggregate":
         owner = distinct.owners()
         if label is not None and y is not None:
             _check_labels_of_repeated(owner, y, label.column, file)
-        joined = aggregate(owner, _join(chunks, np.arange(n_rows)))
-        c = None if c is None else mean_of_owner(owner, c)
+        weights = None if weights is None else mean_of_owner(owner, weights)
+        arrange = partial(aggregate_column, owner)
     else:
-        joined = _join(chunks, distinct.first)
-        c = None if c is None else c[distinct.first]
-    y = None if y is None else y[distinct.first]
+        weights = None if weights is None else weights[first]
+        arrange = None if distinct.is_table else operator.itemgetter(first)
+    joined = gathered.finish(arrange, len(first))
+    y = None if y is None else y[first]
     if label is not None and y is not None and (y == y[0]).all():
         raise DataError(
             f"column {label.column!r} holds only one of the two values: {expected_labels(label)},"
@@ -193,13 +168,65 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
         distinct.ids,
         joined,
         y,
-        normal.changed,
+        changed,
         left_out,
         n_repeated=distinct.n_repeated,
         missing=missing,
-        weights=c,
+        weights=weights,
         class_weight=None if label is None else label.class_weight,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _FileRows:
+    """All rows of a file, in its order."""
+
+    ids: NormalIds
+    features: GatheredFeatures
+    labels: FloatVector | None
+    weights: FloatVector | None
+
+
+def _read_rows(
+    file: TableFile, dataset: DatasetConfig, features: list[str], missing: Sequence[str], scratch: Scratch
+) -> _FileRows:
+    """Read the rows of a file and check each of them."""
+    id_columns, label = dataset.id_columns, dataset.label
+    weight = None if label is None else label.weight
+    columns = [*id_columns, *([] if label is None else label.columns), *features]
+    faults = Faults(file)
+    n_rows = 0
+    ids: list[NormalIds] = []
+    labels: list[FloatVector] = []
+    weights: list[FloatVector] = []
+    gathered = GatheredFeatures(features, dataset.categorical, file.n_rows or 0, scratch)
+    for batch in file.batches(columns, _PARSED_ROWS):
+        if label is not None:
+            labels.append(read_labels(batch[label.column], label, faults, n_rows))
+        if weight is not None:
+            weights.append(read_weights(batch[weight], weight, faults, n_rows, missing=missing))
+        gathered.append(
+            _read_features(
+                batch,
+                features,
+                dataset.categorical,
+                faults,
+                n_rows=batch.num_rows,
+                first_row=n_rows,
+                missing=missing,
+            )
+        )
+        written = read_ids(batch, id_columns, faults, n_rows)
+        ids.append(normalise(written, dataset.id_form, len(id_columns)))
+        n_rows += batch.num_rows
+        report_progress(Stage.READING, file.share_read, 1)
+    release_freed_memory()  # What Arrow keeps for more batches is needed for the columns.
+    _check_rows(file, n_rows)
+    faults.check(n_rows)
+    of_rows = np.concatenate(weights) if weights else None
+    if of_rows is not None and not of_rows.any():
+        raise DataError(f"column {weight!r} has the weight 0 in every row: correct it, or remove `label.weight`")
+    return _FileRows(NormalIds.join(ids), gathered, np.concatenate(labels) if labels else None, of_rows)
 
 
 def read_table_ids(dataset: DatasetConfig) -> NormalIds:
@@ -243,10 +270,13 @@ def stream_table(
     categorical: Sequence[CategoryColumn],
     rows: int = _ROWS_AT_A_TIME,
     missing: Sequence[str] | None = MISSING,
+    *,
+    scratch: Scratch = IN_MEMORY,
 ) -> Iterator[TableChunk]:
     """Read a table of any size in bounded memory, for a model that was fitted before.
 
-    If `repeated_ids` makes one row of several, the whole table is in memory, because they may be far apart.
+    If `repeated_ids` makes one row of several, which may be far apart, all IDs are in memory and all columns in
+    `scratch`.
 
     Args:
         dataset: the settings of the table. The label and the choice of features are not used.
@@ -255,6 +285,7 @@ def stream_table(
         rows: rows in each chunk; the last chunk may have fewer.
         missing: the texts that meant a missing category at training, as in `PartyTable`. The `missing` of the dataset
             takes precedence.
+        scratch: see above.
 
     Yields:
         The rows of the table, in the order of the file. Duplicate IDs are not detected if the settings refuse them.
@@ -267,16 +298,22 @@ def stream_table(
     if dataset.repeated_ids == "refuse":
         yield from chunks
         return
-    read = list(chunks)
-    written = Ids.join([chunk.ids for chunk in read])
-    features_of_all = _join([chunk.features for chunk in read], np.arange(len(written)))
+    ids: list[Ids] = []
+    gathered = GatheredFeatures(features, [column.name for column in categorical], 0, scratch)
+    for chunk in chunks:
+        ids.append(chunk.ids)
+        gathered.append(chunk.features)
+    written = Ids.join(ids)
+    ids.clear()
     distinct = DistinctIds.of(normalise(written, dataset.id_form, len(dataset.id_columns)).ids)
     in_file = np.argsort(distinct.first)
     kept = distinct.first[in_file]
-    if dataset.repeated_ids == "aggregate":
-        features_of_ids = aggregate(distinct.owners(), features_of_all).take(in_file)
-    else:
-        features_of_ids = features_of_all.take(kept)
+    owner = distinct.owners()
+
+    def arrange(column: Column) -> Column:
+        return aggregate_column(owner, column)[in_file] if dataset.repeated_ids == "aggregate" else column[kept]
+
+    features_of_ids = gathered.finish(arrange, len(kept))
     for start in range(0, len(kept), rows):
         part = slice(start, start + rows)
         n_repeated = 0 if start else distinct.n_repeated
@@ -393,23 +430,6 @@ def _read_features(
         for name in features
     }
     return Features(columns, n_rows)
-
-
-def _join(chunks: list[Features], order: NDArray[np.int64]) -> Features:
-    """Join chunks and reorder the rows. Empties the list of chunks, so that no column is in memory twice."""
-    parts = {name: [chunk[name] for chunk in chunks] for name in chunks[0].columns}
-    chunks.clear()
-    columns = {}
-    for name in [*parts]:
-        columns[name] = join_columns(parts.pop(name))[order]
-        _release_freed_memory()
-    return Features(columns, len(order))
-
-
-def _release_freed_memory() -> None:
-    """Give memory back that Arrow and the C library keep after a whole table went through it."""
-    pa.default_memory_pool().release_unused()
-    trim_heap()
 
 
 def _check_rows(file: TableFile, n_rows: int) -> None:

@@ -1,4 +1,4 @@
-"""The file of a table: its column names, and its rows in batches of bounded size.
+"""The file or files of a table: its column names, and its rows in batches of bounded size.
 
 Arrow reads both formats. It keeps IDs as they are written and lists all column names, even duplicates. All columns of
 a CSV file are read as text, so that no row determines the type of a column.
@@ -10,10 +10,13 @@ column of a fault are for this organisation only: they are a note of the error, 
 
 import json
 import os
+import re
 from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -55,12 +58,16 @@ class TableFile(ABC):
         names: the names of all columns, in the order of the file.
         indexes: the names of the columns that the file's metadata declares as indexes of a data frame.
         marks_missing: whether the format marks missing values itself, so that every text is a value.
+        n_rows: the number of rows; None if that is known only after the whole file was read.
+        share_read: the part of the file that has been read, from 0 to 1.
 
     Raises:
         DataError: the column names cannot be read.
     """
 
     marks_missing: bool
+    n_rows: int | None = None
+    share_read: float = 0.0
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -74,15 +81,21 @@ class TableFile(ABC):
 
         Args:
             columns: the names of the columns to read.
-            rows: rows in each batch; the last batch may have fewer.
+            rows: rows in each batch; the last batch may have fewer, and so may one before a part with other types.
 
         Raises:
             DataError: the file cannot be read any further.
         """
         waiting: list[pa.RecordBatch] = []
         n_waiting = 0
+        self.share_read = 0.0
         with self._public_errors(columns):
             for batch in self._read(columns, rows):
+                if self.n_rows:
+                    self.share_read += batch.num_rows / self.n_rows
+                if waiting and not batch.schema.equals(waiting[0].schema):  # from another part of the table
+                    yield pa.Table.from_batches(waiting)
+                    waiting, n_waiting = [], 0
                 waiting.append(batch)
                 n_waiting += batch.num_rows
                 if n_waiting < rows:
@@ -148,7 +161,7 @@ def open_table(path: Path) -> TableFile:
     """Open a table, detect its format by its file name and read its column names.
 
     Args:
-        path: a `.csv`, `.csv.gz` or `.parquet` file.
+        path: a `.csv`, `.csv.gz` or `.parquet` file, or a folder of Parquet parts.
 
     Raises:
         DataError: the file does not exist or cannot be read.
@@ -158,10 +171,7 @@ def open_table(path: Path) -> TableFile:
     except OSError as error:
         raise _inaccessible(path, error) from None
     if is_folder:
-        raise DataError(
-            f"there is no file {path.name} at the dataset's `path`, only a folder: name one file; programs such as "
-            "Spark write a folder of parts, which must be joined into one file first"
-        )
+        return _ParquetParts(path)
     if not is_file:
         raise DataError(
             f"there is no file {path.name} at the dataset's `path`: correct the path; a relative path starts at the "
@@ -225,19 +235,22 @@ def _other_format(start: bytes) -> str | None:
 
 
 class _QuoteCounter:
-    """A stream of bytes for Arrow that counts quotation marks and NUL characters.
+    """A stream of bytes for Arrow that counts quotation marks and NUL characters, and knows its place in the file.
 
     If the count is odd, a quotation mark may be unclosed. Arrow would read everything after it as one value.
     """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
+        self._raw: BinaryIO = getattr(file, "fileobj", None) or file  # of a compressed file
+        self.place = 0
         self.count = 0
         self.n_nuls = 0
         self.closed = False
 
     def read(self, size: int = -1) -> bytes:
         data = self._file.read(size)
+        self.place = self._raw.tell()
         self.count += data.count(b'"')
         self.n_nuls += data.count(0)
         return data
@@ -286,6 +299,7 @@ class _CsvFile(TableFile):
             raise self._unreadable(reason)
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+        n_bytes = self.path.stat().st_size
         with open_plain(self.path) as file:
             quotes = _QuoteCounter(file)
             with csv.open_csv(
@@ -296,7 +310,9 @@ class _CsvFile(TableFile):
                     column_types=dict.fromkeys(columns, pa.string()), include_columns=columns, strings_can_be_null=False
                 ),
             ) as reader:
-                yield from reader
+                for batch in reader:
+                    self.share_read = quotes.place / n_bytes
+                    yield batch
         if quotes.n_nuls:
             self._check_nuls()
         if quotes.count % 2:
@@ -365,6 +381,8 @@ class _CsvFile(TableFile):
 
 
 class _ParquetFile(TableFile):
+    types: dict[str, pa.DataType]
+    """The type of each column, by its name."""
     kind = "Parquet file"
     marks_missing = True
 
@@ -382,8 +400,11 @@ class _ParquetFile(TableFile):
             raise self._unreadable(_other_format(start) or "it does not begin like one: if it is text, name it .csv")
         if end != b"PAR1":
             raise self._unreadable("it was cut short: write or copy it again")
-        schema = parquet.read_schema(self.path)
+        with parquet.ParquetFile(self.path, pre_buffer=False) as file:
+            self.n_rows = file.metadata.num_rows
+            schema = file.schema_arrow
         self.indexes = _pandas_indexes(schema)
+        self.types = dict(zip(schema.names, schema.types, strict=True))
         return list(schema.names)
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -391,6 +412,99 @@ class _ParquetFile(TableFile):
         # would read a column of a whole row group at once, and a group often has all rows of the file.
         with parquet.ParquetFile(self.path, pre_buffer=False, buffer_size=_PARQUET_BUFFER) as file:
             yield from file.iter_batches(rows, columns=columns)
+
+
+class _ParquetParts(TableFile):
+    """A folder of Parquet files with the same columns, as Spark and Dask write a table.
+
+    Files and folders whose names begin with a dot or an underscore, such as `_SUCCESS`, are not parts.
+    """
+
+    kind = "folder of Parquet parts"
+    marks_missing = True
+
+    def place(self, row: int) -> str:
+        number = bisect_right(self._starts, row) - 1
+        part = self._parts[number]
+        return f"{part.place(row - self._starts[number])} of {part.path.name}"
+
+    def _read_names(self) -> list[str]:
+        self._parts = [_ParquetFile(path) for path in self._find()]
+        first = self._parts[0]
+        for part in self._parts[1:]:
+            other_names = {*Counter(first.names).items()} ^ {*Counter(part.names).items()}
+            names = {name for name, _ in other_names} or {
+                name for name, kind in first.types.items() if not _are_alike(kind, part.types[name])
+            }
+            if names:
+                error = DataError(
+                    f"the parts of {self.path.name} do not have the same columns: {part.path.name} differs from "
+                    f"{first.path.name}: write all parts with the same names and types of columns"
+                )
+                listed = [f"{name!r}: {first.types.get(name)} and {part.types.get(name)}" for name in sorted(names)]
+                error.add_note(f"types of columns in the first and the other part: {', '.join(listed)}")
+                raise error
+        *self._starts, self.n_rows = accumulate([0, *(part.n_rows or 0 for part in self._parts)])
+        self.indexes = first.indexes
+        return first.names
+
+    def _find(self) -> list[Path]:
+        """Return the parts in the order of their names, in which numbers count by their value."""
+        name = self.path.name
+        if (self.path / "_temporary").exists():
+            raise DataError(
+                f"the folder {name} has a folder _temporary: the program that writes the table has not finished; wait, "
+                "or write the table again"
+            )
+        entries = [entry for entry in self.path.iterdir() if not entry.name.startswith((".", "_"))]
+        if any(entry.is_dir() for entry in entries):
+            raise DataError(
+                f"the folder {name} has folders in it, as if the table was partitioned by the values of a column: write"
+                " all parts into one folder"
+            )
+        if not entries:
+            raise DataError(f"the folder {name} at the dataset's `path` is empty: name a table, or write it again")
+        others = [entry.name for entry in entries if not entry.name.lower().endswith(".parquet")]
+        if others:
+            error = DataError(
+                f"the folder {name} at the dataset's `path` has {Counted(len(others)):file|files} whose names do not"
+                " end in .parquet: name one file, or a folder that has only the Parquet parts of one table"
+            )
+            error.add_note(f"the first is {min(others)}")
+            raise error
+        return sorted(entries, key=lambda entry: (_in_numbers(entry.name), entry.name))
+
+    def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+        for part in self._parts:
+            for table in part.batches(columns, rows):
+                # The parts may differ in the order of their columns and in what their metadata says about them.
+                for batch in table.select(columns).to_batches():
+                    yield pa.RecordBatch.from_arrays(batch.columns, names=columns)
+
+
+def _are_alike(one: pa.DataType, other: pa.DataType) -> bool:
+    """Return whether the values of two types can be in one column.
+
+    A program that writes a part may choose the type by the values in it: integers become floating-point numbers if one
+    is missing. A column of numbers in one part and of text in another has IDs such as 7 and 007, so it is refused.
+    """
+    groups = [_group(kind) for kind in (one, other)]
+    return "null" in groups or groups[0] == groups[1]
+
+
+def _group(kind: pa.DataType) -> str:
+    while pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return "number"
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return "text"
+    return str(kind)
+
+
+def _in_numbers(name: str) -> list[str | int]:
+    """Split a name, so that names are compared by the values of the numbers in them."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
 def _pandas_indexes(schema: pa.Schema) -> list[str]:

@@ -1,10 +1,10 @@
 """The PartyCipher whose arithmetic runs in the kernel."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gmpy2 import mpz
 
-from trilateral.common.paillier.cipher import EncryptedVector
+from trilateral.common.paillier.cipher import EncryptedVector, PartyCipher
 from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.exponents import ColumnBounds, Exponents
 from trilateral.common.paillier.keys import PublicKey, check_coprime, check_range
@@ -22,6 +22,12 @@ class NativeCipher:
         self.public_key = public_key
         self._numbers = Numbers(public_key.n)
         self._pool = RandomnessPool(NativeResidues(public_key, self._numbers))
+
+    def __reduce__(self) -> tuple[Callable[..., PartyCipher], tuple[str, int]]:
+        """See PartyCipher."""
+        from trilateral.common.paillier.factory import cipher_on_worker  # It imports this module.
+
+        return cipher_on_worker, ("packed", int(self.public_key.n))
 
     def open(self, ciphertexts: Ciphertexts) -> EncryptedVector:
         """See PartyCipher."""

@@ -7,6 +7,7 @@ import builtins
 import google.protobuf.descriptor
 import google.protobuf.message
 import sys
+import trilateral.common.pb.v1.rounds_pb2
 import typing
 
 if sys.version_info >= (3, 10):
@@ -94,3 +95,39 @@ class ConfirmIdsResponse(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___ConfirmIdsResponse: typing_extensions.TypeAlias = ConfirmIdsResponse
+
+@typing.final
+class ConfirmRowsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    KEY_FIELD_NUMBER: builtins.int
+    N_ROWS_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
+    n_rows: builtins.int
+    @property
+    def key(self) -> trilateral.common.pb.v1.rounds_pb2.RoundKey: ...
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
+        key: trilateral.common.pb.v1.rounds_pb2.RoundKey | None = ...,
+        n_rows: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["key", b"key"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "key", b"key", "n_rows", b"n_rows", "run_id", b"run_id"]) -> None: ...
+
+Global___ConfirmRowsRequest: typing_extensions.TypeAlias = ConfirmRowsRequest
+
+@typing.final
+class ConfirmRowsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___ConfirmRowsResponse: typing_extensions.TypeAlias = ConfirmRowsResponse

@@ -46,6 +46,11 @@ class HostServiceStub(object):
                 request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.ConfirmIdsRequest.SerializeToString,
                 response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.ConfirmIdsResponse.FromString,
                 _registered_method=True)
+        self.ConfirmRows = channel.unary_unary(
+                '/trilateral.v1.HostService/ConfirmRows',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.ConfirmRowsRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.ConfirmRowsResponse.FromString,
+                _registered_method=True)
         self.SendVector = channel.stream_unary(
                 '/trilateral.v1.HostService/SendVector',
                 request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorRequest.SerializeToString,
@@ -71,6 +76,13 @@ class HostServiceServicer(object):
 
     def ConfirmIds(self, request, context):
         """Completes the proof with the guest's own digest.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ConfirmRows(self, request, context):
+        """The guest is done with the first rows of the scores in a round without gradient, so the host may send further ones.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -102,6 +114,11 @@ def add_HostServiceServicer_to_server(servicer, server):
                     servicer.ConfirmIds,
                     request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.ConfirmIdsRequest.FromString,
                     response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.ConfirmIdsResponse.SerializeToString,
+            ),
+            'ConfirmRows': grpc.unary_unary_rpc_method_handler(
+                    servicer.ConfirmRows,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.ConfirmRowsRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.ConfirmRowsResponse.SerializeToString,
             ),
             'SendVector': grpc.stream_unary_rpc_method_handler(
                     servicer.SendVector,
@@ -169,6 +186,33 @@ class HostService(object):
             '/trilateral.v1.HostService/ConfirmIds',
             trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.ConfirmIdsRequest.SerializeToString,
             trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.ConfirmIdsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ConfirmRows(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/trilateral.v1.HostService/ConfirmRows',
+            trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.ConfirmRowsRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.ConfirmRowsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -58,6 +58,22 @@ _HostServiceConfirmIdsType = typing_extensions.TypeVar(
     ],
 )
 
+_HostServiceConfirmRowsType = typing_extensions.TypeVar(
+    '_HostServiceConfirmRowsType',
+    grpc.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.host_pb2.ConfirmRowsRequest,
+        trilateral.common.pb.v1.host_pb2.ConfirmRowsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.host_pb2.ConfirmRowsRequest,
+        trilateral.common.pb.v1.host_pb2.ConfirmRowsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.host_pb2.ConfirmRowsRequest,
+        trilateral.common.pb.v1.host_pb2.ConfirmRowsResponse,
+    ],
+)
+
 _HostServiceSendVectorType = typing_extensions.TypeVar(
     '_HostServiceSendVectorType',
     grpc.StreamUnaryMultiCallable[
@@ -90,7 +106,7 @@ _HostServiceSendElementsType = typing_extensions.TypeVar(
     ],
 )
 
-class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceConfirmIdsType, _HostServiceSendVectorType, _HostServiceSendElementsType]):
+class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceConfirmIdsType, _HostServiceConfirmRowsType, _HostServiceSendVectorType, _HostServiceSendElementsType]):
     """The guest's calls at the host."""
 
     @typing.overload
@@ -102,6 +118,10 @@ class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceC
         grpc.UnaryUnaryMultiCallable[
             trilateral.common.pb.v1.host_pb2.ConfirmIdsRequest,
             trilateral.common.pb.v1.host_pb2.ConfirmIdsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            trilateral.common.pb.v1.host_pb2.ConfirmRowsRequest,
+            trilateral.common.pb.v1.host_pb2.ConfirmRowsResponse,
         ],
         grpc.StreamUnaryMultiCallable[
             trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
@@ -123,6 +143,10 @@ class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceC
             trilateral.common.pb.v1.host_pb2.ConfirmIdsRequest,
             trilateral.common.pb.v1.host_pb2.ConfirmIdsResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            trilateral.common.pb.v1.host_pb2.ConfirmRowsRequest,
+            trilateral.common.pb.v1.host_pb2.ConfirmRowsResponse,
+        ],
         grpc.aio.StreamUnaryMultiCallable[
             trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
             trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
@@ -139,6 +163,9 @@ class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceC
     ConfirmIds: _HostServiceConfirmIdsType
     """Completes the proof with the guest's own digest."""
 
+    ConfirmRows: _HostServiceConfirmRowsType
+    """The guest is done with the first rows of the scores in a round without gradient, so the host may send further ones."""
+
     SendVector: _HostServiceSendVectorType
     """Streams the residual d or the curvature h."""
 
@@ -153,6 +180,10 @@ HostServiceAsyncStub: typing_extensions.TypeAlias = HostServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         trilateral.common.pb.v1.host_pb2.ConfirmIdsRequest,
         trilateral.common.pb.v1.host_pb2.ConfirmIdsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.host_pb2.ConfirmRowsRequest,
+        trilateral.common.pb.v1.host_pb2.ConfirmRowsResponse,
     ],
     grpc.aio.StreamUnaryMultiCallable[
         trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
@@ -182,6 +213,14 @@ class HostServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.host_pb2.ConfirmIdsResponse, collections.abc.Awaitable[trilateral.common.pb.v1.host_pb2.ConfirmIdsResponse]]:
         """Completes the proof with the guest's own digest."""
+
+    @abc.abstractmethod
+    def ConfirmRows(
+        self,
+        request: trilateral.common.pb.v1.host_pb2.ConfirmRowsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[trilateral.common.pb.v1.host_pb2.ConfirmRowsResponse, collections.abc.Awaitable[trilateral.common.pb.v1.host_pb2.ConfirmRowsResponse]]:
+        """The guest is done with the first rows of the scores in a round without gradient, so the host may send further ones."""
 
     @abc.abstractmethod
     def SendVector(

@@ -3,7 +3,7 @@
 from trilateral.common.shares.format import Format
 from trilateral.common.shares.layout import BLOCK_ROWS
 
-WINDOW_BYTES, MAX_WINDOW_BYTES = 16 * 2**20, 128 * 2**20
+WINDOW_BYTES, MAX_WINDOW_BYTES = 16 * 2**20, 64 * 2**20
 """Bytes of dealt values that are on their way to a party at a time, in a small and in a large job."""
 WINDOW_SHARE = 10
 """Between the two, a window has this part of the rows."""

@@ -173,7 +173,7 @@ def _blocks_of(
 
 
 class _Shuffled:
-    """A table on disk in another order, for which it is read twice and written once, whatever the order.
+    """A table on disk in another order. It is read once, whatever the order, and written and read once more.
 
     The order is cut into parts that fit in memory. The first pass appends each row to the part that it belongs to. The
     second pass reads one part after the other, and brings its rows into their order in memory.

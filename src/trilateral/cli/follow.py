@@ -5,10 +5,10 @@ import asyncio
 from rich.console import Console
 
 from trilateral.cli.progress import progress_view
-from trilateral.cli.wording import duration
 from trilateral.client.asynchronous import AsyncSession
 from trilateral.client.errors import LostContactError
 from trilateral.client.progress import Progress
+from trilateral.common.base.progress import duration
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 

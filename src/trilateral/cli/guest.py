@@ -1,7 +1,8 @@
 """Commands of the guest: ``trilateral align`` and ``trilateral predict``."""
 
 import asyncio
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,12 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trilateral.cli.command import ConfigOption, ExitCode, JobArgument, public_errors
+from trilateral.cli.wording import duration
 
 # Each command imports what it needs, so that `trilateral healthcheck` and `--help` stay fast.
 if TYPE_CHECKING:
     from trilateral.guest_party.alignment import OnStage, Stage
     from trilateral.guest_party.dataset_alignment import DatasetAlignment
     from trilateral.guest_party.prediction import PredictionCounts
+
+LINE_SECONDS = 10.0
+"""Minimum time between two lines about the same stage."""
 
 
 def align(
@@ -95,20 +100,53 @@ def predict(
             raise typer.Exit(ExitCode.NOTHING_SCORED)
 
 
+class StageLines:
+    """Lines about stages: one for each new stage, and now and then how much of it is done and how long the rest takes.
+
+    Args:
+        clock: returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._shown: set[str] = set()
+        self._begun = self._last_line = 0.0
+
+    def line(self, stage: "Stage") -> str | None:
+        """Return the line that is due; None if there is none."""
+        now = self._clock()
+        if stage.doing not in self._shown:
+            self._shown.add(stage.doing)
+            self._begun = self._last_line = now
+            return stage.doing
+        if not stage.total or not 0 < stage.done < stage.total or now - self._last_line < LINE_SECONDS:
+            return None
+        self._last_line = now
+        left = (now - self._begun) * (stage.total - stage.done) / stage.done
+        return f"{stage.doing}: {stage.done:,} of {stage.total:,}, about {duration(left)} left"
+
+
 @contextmanager
 def _shown_stages() -> "Iterator[OnStage]":
-    """Yield a callback that shows stages on stderr: a bar on a terminal, elsewhere a line for each new stage."""
+    """Yield a callback that shows stages on stderr: a bar on a terminal, elsewhere lines."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        shown: list[str] = []
+        lines = StageLines(time.monotonic)
 
         def print_new(stage: "Stage") -> None:
-            if stage.doing not in shown:
-                shown.append(stage.doing)
-                console.print(stage.doing, markup=False, highlight=False)
+            if line := lines.line(stage):
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
 
         yield print_new
         return
@@ -118,6 +156,8 @@ def _shown_stages() -> "Iterator[OnStage]":
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TextColumn("left:"),
+        TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=None)

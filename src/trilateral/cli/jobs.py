@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from trilateral.cli.command import ConfigOption, ExitCode, JobArgument, public_errors
-from trilateral.cli.wording import command_line, decimal, duration
+from trilateral.cli.wording import command_line, decimal
 from trilateral.common.base.errors import DataError
+from trilateral.common.base.progress import duration
 from trilateral.common.base.roles import Role
 
 # Each command imports what it needs, so that `trilateral healthcheck` and `--help` stay fast.

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 
 from trilateral.cli.progress import facts
-from trilateral.cli.wording import decimal, duration
+from trilateral.cli.wording import decimal
 from trilateral.client.progress import Progress
+from trilateral.common.base.progress import duration
 
 HEADINGS = ("job", "state", "epoch", "round", "loss", "time", "detail")
 

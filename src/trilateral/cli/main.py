@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trilateral.cli import certs, data, guest, jobs, model, process, state
+from trilateral.cli import certs, data, estimate, guest, jobs, model, process, state
 from trilateral.cli.command import public_errors
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ for command in (
     process.serve,
     process.check,
     process.healthcheck,
+    estimate.estimate,
     jobs.train,
     jobs.watch,
     jobs.status,

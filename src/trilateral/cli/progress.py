@@ -12,12 +12,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from trilateral.cli.wording import decimal, duration
+from trilateral.cli.wording import decimal
 from trilateral.client.progress import JobState, Progress
+from trilateral.common.base.progress import duration
 
 NAME_WIDTH = max(map(len, JobState))
 LINE_SECONDS = 1.0
 """Minimum time between two plain lines that report nothing but a round."""
+PROGRESS_SECONDS = 10.0
+"""The same for lines that report only how far a round, or the work before the first round, has come."""
 
 
 class ProgressView(Protocol):
@@ -94,7 +97,8 @@ class BarView:
     def _bar(self, progress: Progress, width: int) -> ProgressBar:
         # A training that converges early is complete all the same.
         finished = progress.state is JobState.FINISHED
-        done, total = (1, 1) if finished else (progress.rounds_done, progress.max_rounds)
+        done = progress.rounds_done + progress.round_done
+        done, total = (1, 1) if finished else (min(done, progress.max_rounds), progress.max_rounds)
         # Without a total, the bar pulses.
         return ProgressBar(total=total or None, completed=done, width=width, animation_time=self._clock())
 
@@ -136,7 +140,11 @@ class LinesView:
             return True
         if replace(progress, seconds=0, notes=()) == replace(shown, seconds=0, notes=()):
             return False
-        return self._clock() - self._last_line >= LINE_SECONDS
+        is_new = progress.rounds_done > shown.rounds_done or (progress.round, progress.attempt) != (
+            shown.round,
+            shown.attempt,
+        )
+        return self._clock() - self._last_line >= (LINE_SECONDS if is_new else PROGRESS_SECONDS)
 
     def _print(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -177,7 +185,7 @@ def facts(progress: Progress, seconds_left: float | None = None) -> list[str]:
     """Return the numbers of a job as text, the most important first."""
     parts = [f"epoch {progress.epoch}/{progress.n_epochs}"] if progress.epoch else []
     if progress.round:
-        parts.append(f"round {progress.round}")
+        parts.append(f"round {progress.round}{_within(progress)}")
     if progress.attempt > 1:
         parts.append(f"attempt {progress.attempt}")
     if progress.loss is not None:
@@ -186,6 +194,14 @@ def facts(progress: Progress, seconds_left: float | None = None) -> list[str]:
     if seconds_left is not None:
         parts.append(f"at most {duration(seconds_left)} left")
     return parts
+
+
+def _within(progress: Progress) -> str:
+    """Return how far a long round has come, and how long it still takes."""
+    if not progress.n_rows or progress.state is not JobState.TRAINING:
+        return ""
+    rest = "" if progress.seconds_left is None else f", {duration(progress.seconds_left)} left"
+    return f" ({progress.round_done:.0%}{rest})"
 
 
 def _fit(parts: list[str], width: int) -> str:

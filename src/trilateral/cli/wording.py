@@ -4,14 +4,9 @@ import shlex
 import sys
 from pathlib import Path
 
+from trilateral.common.base.progress import duration
 
-def duration(seconds: float) -> str:
-    """Return a duration in suitable units."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02} min"
-    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+__all__ = ["command_line", "decimal", "duration"]
 
 
 def decimal(value: float, decimals: int) -> str:

@@ -234,7 +234,7 @@ class AsyncSession:
         from trilateral.guest_party.score_file import FIGURES
 
         try:
-            with scratch_folder(self.config.state) as folder:
+            with scratch_folder(self.config.scratch_folder) as folder:
                 out, missing = folder / "scores.parquet", folder / "missing.parquet"
                 counts = await self.predict_to_file(
                     job, dataset, out, missing=missing, aligned=aligned, on_stage=on_stage

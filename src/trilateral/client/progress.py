@@ -67,6 +67,9 @@ class Progress:
         loss: loss of the latest round, or of the result once the job has finished; None before the first round. The
             Taylor loss under `paillier`, the logistic loss under `shares`.
         seconds: seconds since the job started.
+        rows_done: rows of the round under way that are done, while a long round reports them.
+        n_rows: all rows of that round; 0 while nothing is reported.
+        seconds_left: seconds until the end of that round, at its pace so far; None while the pace is unknown.
         notes: remarks for the operator. While you watch a job, each note arrives once. In a single snapshot, all
             notes are there. A list of jobs has none.
     """
@@ -82,12 +85,20 @@ class Progress:
     n_batches: int = 0
     loss: float | None = None
     seconds: float = 0.0
+    rows_done: int = 0
+    n_rows: int = 0
+    seconds_left: float | None = None
     notes: tuple[str, ...] = ()
 
     @property
     def rounds_done(self) -> int:
         """Number of rounds that belong to an epoch and are complete."""
         return max(0, self.epoch - 1) * self.n_batches + self.batch
+
+    @property
+    def round_done(self) -> float:
+        """The part of the round under way that is done, from 0 to 1."""
+        return min(self.rows_done / self.n_rows, 1.0) if self.n_rows else 0.0
 
     @property
     def max_rounds(self) -> int:
@@ -119,5 +130,8 @@ def progress_of(status: JobStatus) -> Progress:
         n_batches=status.n_batches,
         loss=status.loss if status.HasField("loss") else None,
         seconds=status.seconds,
+        rows_done=status.rows_done,
+        n_rows=status.n_rows,
+        seconds_left=status.seconds_left if status.HasField("seconds_left") else None,
         notes=tuple(status.notes),
     )

@@ -45,7 +45,7 @@ def config(tmp_path: Path) -> Path:
         result = Result(w, 0.5, 7, 3, "converged")
         if role is Role.GUEST:
             w = np.array([*w, 0.2])
-            scores = data.block.holdout_columns @ w
+            scores = np.asarray(data.block.holdout_columns) @ w
             assert data.block.holdout_labels is not None
             evaluated = EvaluationRecord(RoundKey(4, 1), 3, measure(scores, data.block.holdout_labels))
             result = Result(w, 0.5, 7, 3, "converged", scores, (evaluated,))

@@ -8,8 +8,9 @@ import pytest
 from rich.console import Console
 
 from trilateral.cli.progress import BarView, LinesView, Pace, facts, progress_view
-from trilateral.cli.wording import decimal, duration
+from trilateral.cli.wording import decimal
 from trilateral.client.progress import JobState, Progress
+from trilateral.common.base.progress import duration
 
 
 def training(epoch: int, batch: int, seconds: float, *notes: str) -> Progress:
@@ -218,6 +219,29 @@ def test_there_is_no_guess_before_the_first_round() -> None:
 def test_a_line_leaves_out_what_is_not_known() -> None:
     assert facts(Progress(job="first", state=JobState.STARTING, seconds=0.2)) == ["0 s"]
     assert facts(replace(training(2, 3, 10), attempt=2, loss=None)) == ["epoch 2/10", "round 7", "attempt 2", "10 s"]
+
+
+def test_a_long_round_says_how_far_it_has_come_and_how_long_it_takes() -> None:
+    within = replace(training(2, 3, 10), rows_done=430, n_rows=1000)
+    assert facts(within)[1] == "round 7 (43%)"
+    assert facts(replace(within, seconds_left=75))[1] == "round 7 (43%, 1 min 15 s left)"
+    assert facts(replace(within, seconds_left=75, state=JobState.FAILED))[1] == "round 7"
+
+
+def test_the_progress_of_a_long_round_takes_a_line_every_ten_seconds() -> None:
+    console, clock = text_console(), Clock()
+    with LinesView(console, clock) as view:
+        for second in range(31):
+            view.show(replace(training(1, 1, 3.0 + second), rows_done=second, n_rows=100))
+            clock.now += 1
+        view.show(training(1, 2, 34))
+    assert [line.split("  ")[2] for line in written(console).splitlines()] == [
+        "round 1 (0%)",
+        "round 1 (10%)",
+        "round 1 (20%)",
+        "round 1 (30%)",
+        "round 2",
+    ]
 
 
 @pytest.mark.parametrize(

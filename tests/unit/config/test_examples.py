@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from trilateral.common.base.roles import Role
 from trilateral.common.config.load import load_job, load_process_config
-from trilateral.common.config.process import GUEST_POLICY, HOST_POLICY, Policy, TlsConfig
+from trilateral.common.config.process import GUEST_POLICY, HOST_POLICY, Policy, ScratchConfig, TlsConfig
 from trilateral.common.config.settings import Settings
 from trilateral.common.trial.development import DevelopmentFiles, development_name
 
@@ -70,7 +70,7 @@ OPERATORS = ["operators", "start", "stop", "watch"]
     [
         (Role.HOST, [*OPERATORS, "label", *GUEST_POLICY]),
         (Role.GUEST, [*OPERATORS, *HOST_POLICY]),
-        (Role.COORDINATOR, ["datasets", "policy", *Policy.model_fields]),
+        (Role.COORDINATOR, ["datasets", "policy", *Policy.model_fields, "scratch", *ScratchConfig.model_fields]),
     ],
 )
 def test_processes_show_every_option_that_means_something_there(

@@ -3,17 +3,29 @@
 from pathlib import Path
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 from trilateral.common.base.errors import PeerError, StoppedError, TrilateralError
 from trilateral.common.base.outcome import Outcome
+from trilateral.common.base.progress import Stage
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import PeerConfig, ProcessConfig
 from trilateral.common.jobs.journal import Record
 from trilateral.common.observe.audit import LOG, Audit
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_STOPPED
-from trilateral.common.protocol.messages import Evaluation, Failed, JobEnded, RoundKey, RoundReport
+from trilateral.common.protocol.batches import Batch
+from trilateral.common.protocol.messages import (
+    BeginRound,
+    Evaluation,
+    Failed,
+    JobEnded,
+    RoundKey,
+    RoundProgress,
+    RoundReport,
+    StageProgress,
+)
 from trilateral.common.rpc.calls import Silence
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.errors import NameTakenError
@@ -72,6 +84,52 @@ async def test_an_ended_job_is_shown_after_a_restart_as_the_journal_has_it(
     shown = [status async for status in again.watch()]
     assert [each.state for each in shown] == [state]
     assert again.status().detail == (detail if is_status_known or error is not None else "")
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_a_job_shows_how_far_a_round_has_come_and_how_long_it_takes() -> None:
+    clock = Clock()
+    job = Job(JOB, b"run", clock=clock)
+    job.on_message(BeginRound(RoundKey(1, 1), np.zeros(1), Batch(1, 0), gradient=True))
+    job.on_message(RoundProgress(RoundKey(1, 1), 10, 100))
+    assert not job.status().n_rows  # too early to be of interest
+    clock.now += 20
+    job.on_message(RoundProgress(RoundKey(1, 1), 40, 100))
+    status = job.status()
+    assert (status.rows_done, status.n_rows, status.seconds_left) == (40, 100, 30)
+    clock.now += 1
+    job.on_message(RoundProgress(RoundKey(9, 9), 90, 100))  # of another round
+    assert job.status().rows_done == 40
+    job.on_message(BeginRound(RoundKey(2, 1), np.zeros(1), Batch(1, 0), gradient=True))
+    status = job.status()
+    assert not status.n_rows
+    assert not status.HasField("seconds_left")
+
+
+async def test_a_job_shows_what_the_parties_do_before_the_first_round() -> None:
+    clock = Clock()
+    job = Job(JOB, b"run", clock=clock)
+    for seconds, party, progress in (
+        (1, Role.HOST, StageProgress(Stage.READING, 0.0)),
+        (10, Role.HOST, StageProgress(Stage.READING, 0.5)),
+        (1, Role.GUEST, StageProgress(Stage.PREPARING, 1.0)),
+    ):
+        clock.now += seconds
+        job.on_stage(party, progress)
+    assert (
+        job.status().detail
+        == "the guest is preparing its columns; the host is reading its table (50%, about 11 s left)"
+    )
+    job.on_message(BeginRound(RoundKey(1, 1), np.zeros(1), Batch(1, 0), gradient=True))
+    clock.now += 1
+    job.on_stage(Role.HOST, StageProgress(Stage.READING, 0.9))  # late
+    assert job.status().detail == ""
 
 
 @pytest.mark.parametrize("protocol", ["paillier", "shares"])

@@ -39,7 +39,7 @@ def made(tmp_path: Path) -> tuple[PartyModel, pd.DataFrame]:
     data = load_party_data(dataset, job, labelled=True)
     coef: FloatVector = np.array(rng.normal(size=data.block.columns.shape[1]))
     assert data.block.holdout_labels is not None
-    scores = data.block.holdout_columns @ coef
+    scores = np.asarray(data.block.holdout_columns) @ coef
     return PartyModel.of(
         Role.GUEST, job, data, dataset, Result(coef, 0.5, 7, 3, "done", scores), run_id="0" * 32
     ), table

@@ -71,7 +71,7 @@ def test_a_ragged_line_in_another_encoding_is_counted(tmp_path: Path, capfd: pyt
     assert capfd.readouterr() == ("", "")
 
 
-def test_endings_may_be_in_capitals_and_a_folder_of_parts_is_explained(tmp_path: Path) -> None:
+def test_endings_may_be_in_capitals(tmp_path: Path) -> None:
     for name, content in {
         "A.CSV": TEXT.encode(),
         "B.CSV.GZ": gzip.compress(TEXT.encode()),
@@ -79,9 +79,6 @@ def test_endings_may_be_in_capitals_and_a_folder_of_parts_is_explained(tmp_path:
     }.items():
         (tmp_path / name).write_bytes(content)
         assert list(frame_of(read_table(DatasetConfig(path=tmp_path / name)).features)) == ["a"]
-    (tmp_path / "spark.parquet").mkdir()
-    with pytest.raises(DataError, match="only a folder: name one file"):
-        read_table(DatasetConfig(path=tmp_path / "spark.parquet"))
 
 
 TYPES = [

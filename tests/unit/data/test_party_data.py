@@ -66,8 +66,8 @@ def test_rows_are_split_as_the_seed_says_and_labels_stay_with_their_rows(path: P
     assert data.list_digest == Ids.of(frame["id"]).digest()
     a = frame["a"].to_numpy()
     expected = (a - a[train].mean()) / a[train].std()
-    np.testing.assert_allclose(block.columns[:, 0], expected[train])
-    np.testing.assert_allclose(block.holdout_columns[:, 0], expected[holdout])
+    np.testing.assert_allclose(np.asarray(block.columns)[:, 0], expected[train])
+    np.testing.assert_allclose(np.asarray(block.holdout_columns)[:, 0], expected[holdout])
     np.testing.assert_array_equal(block.labels, np.sign(a)[train])
     np.testing.assert_array_equal(block.holdout_labels, np.sign(a)[holdout])
 

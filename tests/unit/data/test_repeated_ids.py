@@ -14,10 +14,11 @@ from tests.support.frames import features_of, frame_of
 from trilateral.common.base.errors import ConfigError, DataError, notes
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.settings import parse_settings
+from trilateral.common.data.features import Features
 from trilateral.common.data.preprocessing.terms import CategoryColumn
 from trilateral.common.data.tables.id_form import SEPARATOR
 from trilateral.common.data.tables.id_list import Ids
-from trilateral.common.data.tables.repeated_ids import DistinctIds, aggregate
+from trilateral.common.data.tables.repeated_ids import DistinctIds, aggregate_column
 from trilateral.common.data.tables.table import PartyTable, read_table, read_table_ids, stream_table
 
 ROWS = """id,y,n,c
@@ -112,7 +113,9 @@ def test_aggregation_agrees_with_a_plain_loop(rows: list[tuple[str, int | None, 
         }
     )
     distinct = DistinctIds.of(Ids.of(ids))
-    result = frame_of(aggregate(distinct.owners(), features_of(frame)))
+    columns = features_of(frame).columns.items()
+    aggregated = {name: aggregate_column(distinct.owners(), column) for name, column in columns}
+    result = frame_of(Features(aggregated, len(distinct.ids)))
 
     assert distinct.ids == sorted(set(ids))
     assert distinct.first.tolist() == [ids.index(one) for one in distinct.ids]
@@ -180,3 +183,9 @@ def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any], pro
     with pytest.raises(ConfigError) as error:
         parse_settings(DatasetConfig, {"path": "t.csv", **settings}, "t")
     assert str(error.value) == problem
+
+
+@pytest.mark.parametrize("repeated", ["first", "aggregate"])
+def test_a_table_without_features_has_a_row_for_each_id(tmp_path: Path, repeated: str) -> None:
+    table = read(tmp_path, "id,y\na,0\nb,1\na,0\n", repeated_ids=repeated, categorical=[])
+    assert (len(table.ids), len(table.features)) == (2, 2)

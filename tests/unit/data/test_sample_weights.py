@@ -138,7 +138,7 @@ def test_only_training_rows_have_weights_and_they_are_those_of_the_same_rows() -
     block = block_of(weights=weights)
     assert block.sample_weights is not None
     assert block.sample_weights.shape == (300,)
-    feature = block.columns[:, 0]
+    feature = np.asarray(block.columns)[:, 0]
     heavy = block.sample_weights == 6  # Three times the whole numbers of the table use the range.
     assert np.unique(feature[heavy]).size == 1
     assert block.weight_bits == 0

@@ -42,7 +42,7 @@ def test_every_row_comes_back_once_from_the_shard_of_its_id(tmp_path: Path) -> N
         shard = rows.dealt(dealing.n_shards).read(number)
         assert shard.ids == shards.ids(number) == [ids[row].strip() for row in shard.rows]
         assert shard.scores.tolist() == scores[shard.rows].tolist()
-        assert {dealing.shard(one) for one in shard.ids} == {number}
+        assert len(dealing.deal(shard.ids)[number]) == len(shard.ids)
         assert (np.diff(shard.rows) > 0).all()
         seen += shard.rows.tolist()
     assert sorted(seen) == list(range(500))

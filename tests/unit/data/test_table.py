@@ -168,11 +168,9 @@ def test_an_id_may_be_written_like_a_missing_value(folder: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_named_without_its_folder(folder: Path) -> None:
-    (folder / "folder.csv").mkdir()
-    for name in ("gone.csv", "folder.csv"):
-        with pytest.raises(DataError, match=f"there is no file {name} at the dataset's `path`") as error:
-            read_table(DatasetConfig(path=folder / name))
-        assert str(folder) not in str(error.value)
+    with pytest.raises(DataError, match=r"there is no file gone\.csv at the dataset's `path`") as error:
+        read_table(DatasetConfig(path=folder / "gone.csv"))
+    assert str(folder) not in str(error.value)
 
 
 def test_a_file_of_another_kind_is_refused(folder: Path) -> None:

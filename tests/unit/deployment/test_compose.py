@@ -64,15 +64,15 @@ def test_the_image_fails_to_build_without_the_kernel() -> None:
     compiled = [rest for word, rest in instructions(ROOT / "Dockerfile") if word == "RUN" and "pip wheel" in rest]
     assert len(compiled) == 1
     assert compiled[0].endswith(
-        '&& /opt/trilateral/bin/python -I -c "import trilateral.common.paillier.native._kernel,'
-        ' trilateral.common.shares.native._kernel"'
+        '&& /opt/trilateral/bin/python -I -c "import trilateral.common.curve25519.native._kernel,'
+        ' trilateral.common.paillier.native._kernel, trilateral.common.shares.native._kernel"'
     )
 
 
 def test_the_kernel_is_compiled_for_any_machine() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     modules = settings["tool"]["setuptools"]["ext-modules"]
-    assert len(modules) == 2
+    assert len(modules) == 3
     assert not [flag for module in modules for flag in module["extra-compile-args"] if flag.startswith("-m")]
 
 

@@ -57,7 +57,7 @@ def test_nothing_but_trilateral_is_at_the_top(wheel: Path) -> None:
     assert info.startswith("trilateral-")
     assert info.endswith(".dist-info")
     assert set(NEEDED) <= set(names)
-    for package in ("paillier", "shares"):
+    for package in ("curve25519", "paillier", "shares"):
         kernel = f"trilateral/common/{package}/native/_kernel"
         assert any(name.startswith(kernel) and name.endswith(".so") for name in names)
     assert not any("tests" in name or name.endswith((".c", ".h")) for name in names)

@@ -44,7 +44,7 @@ def digest(shards: Callable[[int], list[str]], shard: int, role: Role = Role.GUE
 
 
 def of_shard(shard: int, ids: list[str] = IDS) -> list[str]:
-    return [one for one in ids if DEALING.shard(one) == shard]
+    return [ids[row] for row in DEALING.deal(ids)[shard]]
 
 
 def test_the_same_ids_get_all_scores_in_canonical_order_once_all_shards_are_settled(same: ScoreRelease) -> None:
@@ -83,11 +83,12 @@ def test_after_an_intersection_there_are_scores_of_common_rows_alone(rows: Score
     guests = ["none", *IDS[::-3], "other"]
     dealing = Dealing.of(*NONCES, len(guests), len(IDS))
     host = HostSession(rows, dealing)
+    host.deal()
     prediction = ScoreRelease(rows.dealt(dealing.n_shards), dealing.n_shards, host, tmp_path)
     guest = GuestSession(MemoryIds(Ids.of(guests)), dealing)
     points = guest.request(0)
     with pytest.raises(ProtocolError, match="before the host answered it"):
-        prediction.settle(0, dealing.tags(IDS))
+        prediction.settle(0, b"".join(dealing.tags(IDS)))
     host.check_request(0, points)
     common = guest.read(0, *host.answer(0, points))
     prediction.settle(0, common.tags)

@@ -8,7 +8,7 @@ from trilateral.common.base.errors import PeerError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Limits
-from trilateral.common.jobs.patience import Patience, Question
+from trilateral.common.jobs.patience import STEPS, Patience, Question
 from trilateral.common.protocol.batches import Batch
 from trilateral.common.protocol.messages import BeginRound, FinishJob, OpenJob, RoundKey
 
@@ -45,6 +45,7 @@ def seconds_to_the_end(patience: Patience, clock: Clock) -> float:
     start = clock.now
     while not patience.is_over(alarm := patience.alarm()):
         clock.now = alarm
+        patience.asked_peers()
     return alarm - start
 
 
@@ -58,6 +59,7 @@ def test_a_process_that_waits_asks_every_two_seconds_or_sooner_for_a_short_timeo
 def test_the_last_alarm_is_at_the_end(leader: Patience, clock: Clock) -> None:
     leader.ask(begin(1))
     clock.now = 99.5
+    leader.asked_peers()
     assert leader.alarm() == 100
     assert leader.is_over(100)
     assert not leader.is_over(99)
@@ -122,22 +124,63 @@ def test_a_wait_for_anything_but_a_round_ends_the_job(
 ) -> None:
     if question is not None:
         leader.ask(question)
-    with pytest.raises(PeerError, match=f"the parties were not {awaited} within 100 s"):
+    with pytest.raises(PeerError, match=f"the parties were not {awaited}, and have made no progress for 100 s"):
         leader.give_up()
 
 
-def test_an_alignment_takes_its_time_as_long_as_it_goes_on(leader: Patience, clock: Clock) -> None:
+def test_an_alignment_progresses_when_more_of_it_is_done_than_ever_before(leader: Patience) -> None:
     leader.ask(OFFER)
-    for done in (1, 2, 7):
-        clock.now += 90
-        leader.progress(done)
-    clock.now += 90
-    leader.progress(7)  # nothing new
-    assert seconds_to_the_end(leader, clock) == 10
+    assert [leader.is_further("alignment", done) for done in (0.1, 0.2, 0.2, 0.1, 0.7)] == [
+        True,
+        True,
+        False,
+        False,
+        True,
+    ]
     leader.ask(begin(1))
-    clock.now += 90
-    leader.progress(8)
-    assert seconds_to_the_end(leader, clock) == 10
+    assert not leader.is_further("alignment", 0.8)
+
+
+def test_the_work_before_the_first_round_counts_by_party_and_in_a_limited_number_of_steps(leader: Patience) -> None:
+    leader.ask(OFFER)
+    assert leader.is_further((Role.HOST, "reading"), 0.5)
+    assert leader.is_further((Role.GUEST, "reading"), 0.1)
+    n_steps = sum(leader.is_further("sorting", step / 10**6) for step in range(0, 10**6, 7))
+    assert n_steps == STEPS
+
+
+def test_a_round_takes_its_time_as_long_as_it_goes_on(clock: Clock) -> None:
+    patience = Patience(Role.COORDINATOR, Limits(peer_timeout=10, round_timeout=600), clock)
+    patience.ask(begin(1))
+    for _ in range(100):
+        clock.now += 599
+        patience.wait_on()
+    assert seconds_to_the_end(patience, clock) == 600
+    patience.ask(begin(2))
+    assert seconds_to_the_end(patience, clock) == 600  # ten times the first round would be more
+
+
+def test_a_coordinator_that_has_worked_beyond_its_limit_looks_once_for_what_has_come(
+    leader: Patience, clock: Clock
+) -> None:
+    leader.ask(begin(1))
+    clock.now += 1000
+    leader.asked_peers()
+    leader.wait()
+    assert not leader.is_over(clock.now)
+    assert seconds_to_the_end(leader, clock) == leader.pause
+
+
+def test_peers_are_asked_in_turn_even_if_messages_come_all_the_time(leader: Patience, clock: Clock) -> None:
+    leader.ask(begin(1))
+    alarms = []
+    for _ in range(5):
+        leader.wait()
+        alarms.append(leader.alarm())
+        clock.now += leader.pause / 2
+    assert set(alarms) == {leader.pause}
+    leader.asked_peers()
+    assert leader.alarm() == clock.now + leader.pause
 
 
 @pytest.mark.parametrize("role", PARTIES)
@@ -145,6 +188,8 @@ def test_a_partys_time_is_twice_as_long_and_begins_with_each_wait(role: Role, cl
     patience = Patience(role, LIMITS, clock)
     clock.now = 1000.0  # spent on work, not on waiting
     patience.wait()
+    assert seconds_to_the_end(patience, clock) == 200
+    patience.wait_on()  # The coordinator has said that the job progresses.
     assert seconds_to_the_end(patience, clock) == 200
     with pytest.raises(PeerError, match=f"the {role} has received no message of the job for 200 s"):
         patience.give_up()

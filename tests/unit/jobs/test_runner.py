@@ -23,18 +23,21 @@ from tests.support.rpc import Recorder, connected, plaintext_server, served
 from tests.support.waiting import eventually
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, StoppedError, TrilateralError
 from trilateral.common.base.outcome import Outcome
+from trilateral.common.base.progress import Stage, report_progress
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.compute.engine import Task
 from trilateral.common.compute.ordered import Ordered
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Limits
 from trilateral.common.jobs import inbox, links
+from trilateral.common.jobs import runner as runner_module
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.patience import Patience
 from trilateral.common.jobs.runner import MachineRunner, OnRecord
 from trilateral.common.observe.logs import JsonFormatter
 from trilateral.common.process.server import bind
+from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.batches import Batch
 from trilateral.common.protocol.messages import (
     BeginRound,
@@ -44,6 +47,7 @@ from trilateral.common.protocol.messages import (
     Finished,
     FinishJob,
     HoldoutScores,
+    IdChallenge,
     JobEnded,
     Kind,
     Machine,
@@ -52,9 +56,11 @@ from trilateral.common.protocol.messages import (
     Ready,
     Result,
     RoundKey,
+    RoundProgress,
     RoundReport,
     RoundTimedOut,
     RowsDone,
+    StageProgress,
     StepTaken,
     VectorPiece,
     Waiting,
@@ -64,6 +70,7 @@ from trilateral.common.rpc.codec import JobKey
 from trilateral.common.rpc.errors import UnknownJobError
 
 JOB = JobConfig(name="credit", dataset="credit", key_bits=256)
+SHARED = JobConfig(name=JOB.name, dataset=JOB.dataset, protocol="shares")
 KEY = JobKey.draw(JOB.name)
 STEP = np.zeros(2)
 RESULT = Envelope(Role.HOST, Result(STEP, 0.5, 1, 1, "converged"))
@@ -647,8 +654,7 @@ async def test_a_policy_that_changes_in_the_last_round_on_shares_keeps_the_weigh
             raise refusals[0]
 
     machine = FakeMachine(handle)
-    job = JobConfig(name=JOB.name, dataset=JOB.dataset, protocol="shares")
-    running = await party.start(machine, job=job, on_disclosure=check_again)
+    running = await party.start(machine, job=SHARED, on_disclosure=check_again)
     await party.runner.deliver(Role.COORDINATOR, begin(1))
     async with asyncio.timeout(10):
         while not machine.given:
@@ -670,7 +676,7 @@ async def test_all_elements_of_a_round_leave_in_order(party: Setup) -> None:
                 yield Envelope(Role.COORDINATOR, RowsDone(RoundKey(1, 1), 8 * number))
         yield Envelope(Role.COORDINATOR, elements(RoundKey(1, 1), 0, Kind.SUMS))
 
-    await party.start(FakeMachine(handle))
+    await party.start(FakeMachine(handle), job=SHARED)
     guest, coordinator = party.peers[Role.GUEST], party.peers[Role.COORDINATOR]
     await party.runner.deliver(Role.COORDINATOR, begin(1))
     await guest.until(lambda: len(guest.messages) >= n_pieces)
@@ -1052,3 +1058,84 @@ async def test_a_party_that_receives_nothing_gives_up_the_job(party: Setup) -> N
     running = await party.start(FakeMachine(), round_timeout=0.05)
     with pytest.raises(PeerError, match=r"the host has received no message of the job for 0\.1 s"):
         await asyncio.wait_for(running, 10)
+
+
+# --- progress
+
+
+async def test_a_party_reports_the_work_before_the_first_round(party: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner_module, "PROGRESS_SECONDS", 0.0)
+    coordinator = party.peers[Role.COORDINATOR]
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        report_progress(Stage.EXCHANGING, 1, 4)
+        yield from finish(sender, message)
+
+    running = await party.start(FakeMachine(handle))
+    await party.runner.deliver(Role.GUEST, IdChallenge(b"", 10, 2))
+    await coordinator.until(lambda: bool(coordinator.messages))
+    assert coordinator.messages == [StageProgress(Stage.EXCHANGING, 0.25)]
+    await party.runner.deliver(Role.COORDINATOR, LAST)
+    await asyncio.wait_for(running, 10)
+
+
+@pytest.mark.parametrize("is_due", [False, True])
+async def test_rows_done_that_only_show_progress_leave_now_and_then(
+    party: Setup, monkeypatch: pytest.MonkeyPatch, is_due: bool
+) -> None:
+    monkeypatch.setattr(runner_module, "PROGRESS_SECONDS", 0.0 if is_due else 1000.0)
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        if isinstance(message, BeginRound):
+            for number in range(1, 4):
+                yield Envelope(Role.COORDINATOR, RowsDone(message.key, number))
+            yield Envelope(Role.GUEST, piece(message.key))
+        yield from finish(sender, message)
+
+    coordinator, guest = party.peers[Role.COORDINATOR], party.peers[Role.GUEST]
+    running = await party.start(FakeMachine(handle))
+    await party.runner.deliver(Role.COORDINATOR, begin(1))
+    await guest.until(lambda: bool(guest.messages))
+    await party.runner.deliver(Role.COORDINATOR, LAST)
+    await asyncio.wait_for(running, 10)
+    rows = [message.n_rows for message in coordinator.messages if isinstance(message, RowsDone)]
+    assert rows == ([1, 2, 3] if is_due else [])
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("message", [StageProgress(Stage.READING, 0.5), AlignmentProgress(1, 5, 10, 10, 1)])
+async def test_the_coordinator_tells_both_parties_that_the_job_progresses(leader: Setup, message: Message) -> None:
+    offers = tuple(Envelope(each, OpenJob(JOB, mpz(15), each)) for each in PARTIES)
+    host = leader.peers[Role.HOST]
+    await leader.start(FakeMachine(start=offers))
+    await host.until(lambda: Waiting() in host.messages)
+    await leader.runner.deliver(Role.GUEST, message)
+    await host.until(lambda: Waiting(has_progressed=True) in host.messages)
+    n_told = len(host.messages)
+    await leader.runner.deliver(Role.GUEST, message)  # nothing new
+    await host.until(lambda: len(host.messages) > n_told + 2)
+    assert host.messages.count(Waiting(has_progressed=True)) == 1
+
+
+async def test_progress_restarts_the_time_of_the_coordinator_and_of_a_waiting_party(
+    leader: Setup, party: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restarts: list[Role] = []
+    monkeypatch.setattr(Patience, "wait_on", lambda self: restarts.append(self._role))
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        yield Envelope(Role.COORDINATOR, RoundProgress(RoundKey(1, 1), 10, 100))
+
+    await leader.start(FakeMachine(handle))
+    await leader.runner.deliver(Role.GUEST, RowsDone(RoundKey(1, 1), 10))
+    async with asyncio.timeout(10):
+        while not leader.observed:
+            await asyncio.sleep(0.001)
+    assert restarts == [Role.COORDINATOR]
+    assert leader.observed == [RoundProgress(RoundKey(1, 1), 10, 100)]
+
+    await party.start(FakeMachine())
+    await party.runner.deliver(Role.COORDINATOR, Waiting())
+    await party.runner.deliver(Role.GUEST, Waiting(has_progressed=True))  # Only the coordinator can know.
+    await party.runner.deliver(Role.COORDINATOR, Waiting(has_progressed=True))
+    assert restarts == [Role.COORDINATOR, Role.HOST]

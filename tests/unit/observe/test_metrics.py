@@ -13,10 +13,19 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from trilateral.common.base.errors import ConfigError, PolicyError
 from trilateral.common.base.outcome import Outcome
+from trilateral.common.base.progress import Stage
 from trilateral.common.base.roles import Role
 from trilateral.common.observe import metrics as metrics_module
 from trilateral.common.observe import scraping
-from trilateral.common.observe.events import Moved, PhaseOver, Prepared, RoundBegun, RoundOver
+from trilateral.common.observe.events import (
+    Moved,
+    PhaseOver,
+    Prepared,
+    RoundAdvanced,
+    RoundBegun,
+    RoundOver,
+    StageAdvanced,
+)
 from trilateral.common.observe.metrics import Metrics
 from trilateral.common.observe.scraping import scraped
 from trilateral.common.protocol.messages import RoundKey
@@ -65,6 +74,25 @@ def test_a_round_counts_once_however_often_it_is_told_of(metrics: Metrics, clock
     assert value(metrics, "round_seconds_sum") == 3
     assert value(metrics, "round", job_name="credit") == 2
     assert value(metrics, "loss", job_name="credit") == 0.123457
+
+
+def test_the_progress_of_a_round_and_of_the_work_before_it_is_shown_while_it_lasts(metrics: Metrics) -> None:
+    tell = metrics.session("credit")
+    metrics.begun("credit")
+    tell(StageAdvanced(Stage.READING, 0.25))
+    assert value(metrics, "stage_done_ratio", job_name="credit", stage="reading") == 0.25
+    tell(RoundBegun(RoundKey(1, 1)))
+    assert value(metrics, "stage_done_ratio", job_name="credit", stage="reading") is None
+    assert value(metrics, "round_rows_done", job_name="credit") == 0
+    assert value(metrics, "round_rows", job_name="credit") is None
+    tell(RoundAdvanced(RoundKey(1, 1), 30, 100))
+    tell(RoundAdvanced(RoundKey(9, 1), 50, 100))  # of another round
+    assert value(metrics, "round_rows_done", job_name="credit") == 30
+    assert value(metrics, "round_rows", job_name="credit") == 100
+    tell(RoundBegun(RoundKey(2, 1)))
+    assert value(metrics, "round_rows_done", job_name="credit") == 0
+    metrics.ended("credit", Outcome.FINISHED)
+    assert value(metrics, "round_rows_done", job_name="credit") is None
 
 
 def test_work_and_traffic_add_up_by_kind(metrics: Metrics) -> None:

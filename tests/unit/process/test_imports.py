@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-TABLE_LIBRARIES = {"pyarrow", "private_set_intersection"}
+TABLE_LIBRARIES = {"pyarrow", "nacl"}
 FEW_JOBS_NEED = {"pandas", "scipy", "sklearn", "phe", "matplotlib", "opentelemetry", "rich"}
 
 SERVER = "import sys, trilateral.cli.main, trilateral.common.config.load, trilateral.{role}.server; print(*sys.modules)"

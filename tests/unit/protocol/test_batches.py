@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from trilateral.common.protocol.batches import Batch, Batches, holdout_split, subsample
 
@@ -127,3 +128,20 @@ def test_orders_are_those_of_the_published_generator(n_train: int, seed: int, dr
     size = (n_train + 1) // 2
 
     assert subsample(n_train, size, seed, draw).tolist() == sorted(order[:size])
+
+
+def test_the_order_of_a_part_of_the_rows_is_that_of_all_rows() -> None:
+    """Jobs of 0.1.0 sorted all rows to hold some out."""
+
+    def sorted_first(n_rows: int, size: int, seed: int, purpose: int, number: int) -> NDArray[np.int64]:
+        key = np.array([seed, purpose << 48 | number], dtype=np.uint64)
+        order = np.argsort(np.random.Philox(key=key).random_raw(n_rows), kind="stable")
+        return np.sort(order[:size])
+
+    for n_rows in (1, 10, 1001):
+        for fraction in (0, 0.1, 0.5, 1):
+            train, holdout = holdout_split(n_rows, fraction, seed=3)
+            np.testing.assert_array_equal(holdout, sorted_first(n_rows, round(fraction * n_rows), 3, 1, 0))
+            np.testing.assert_array_equal(train, np.setdiff1d(np.arange(n_rows), holdout))
+        for size in {1, (n_rows + 1) // 2, n_rows}:
+            np.testing.assert_array_equal(subsample(n_rows, size, 3, 2), sorted_first(n_rows, size, 3, 3, 2))

@@ -52,6 +52,7 @@ CALLERS = ["host", "guest", "coordinator", "operator", None, "auditor"]
 MAY_CALL = {
     "HostService/ChallengeIds": {"guest"},
     "HostService/ConfirmIds": {"guest"},
+    "HostService/ConfirmRows": {"guest"},
     "HostService/SendVector": {"guest"},
     "HostService/SendElements": {"guest"},
     "AlignmentService/OpenAlignment": {"guest"},

@@ -12,8 +12,9 @@ from rich.console import Console
 
 from trilateral.cli.demo.report import print_report
 from trilateral.cli.follow import DetachedError, follow_job
-from trilateral.cli.wording import command_line, duration
+from trilateral.cli.wording import command_line
 from trilateral.common.base.errors import TrilateralError
+from trilateral.common.base.progress import duration
 from trilateral.common.base.roles import Role
 from trilateral.demo import Demo
 from trilateral.demo.files import DemoFiles

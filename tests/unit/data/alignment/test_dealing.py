@@ -1,5 +1,6 @@
 """IDs are dealt alike at both parties, anew in each session, and counts of points come from public sizes alone."""
 
+import hashlib
 from secrets import token_bytes
 
 import numpy as np
@@ -17,6 +18,12 @@ def new_dealing(n_guest: int, n_host: int) -> Dealing:
     return Dealing.of(token_bytes(32), token_bytes(32), n_guest, n_host)
 
 
+def hashed(dealing: Dealing, one: str) -> tuple[bytes, int]:
+    """The tag and the shard of an ID, as both parties compute them."""
+    digest = hashlib.blake2b(one.encode(), key=dealing.key, digest_size=TAG_BYTES + 8).digest()
+    return digest[:TAG_BYTES], int.from_bytes(digest[TAG_BYTES:], "big") % dealing.n_shards
+
+
 @settings(max_examples=30)
 @given(ids=st.lists(st.text(max_size=5), unique=True), nonce=st.binary(min_size=32, max_size=32))
 def test_every_row_is_dealt_to_the_one_shard_of_its_id(ids: list[str], nonce: bytes) -> None:
@@ -26,16 +33,16 @@ def test_every_row_is_dealt_to_the_one_shard_of_its_id(ids: list[str], nonce: by
     assert len(rows) == 5
     assert sorted(np.concatenate(rows).tolist()) == list(range(len(ids)))
     for shard, of_shard in enumerate(rows):
-        assert [dealing.shard(ids[row]) for row in of_shard] == [shard] * len(of_shard)
+        assert {hashed(dealing, ids[row])[1] for row in of_shard} <= {shard}
         assert sorted(of_shard) == of_shard.tolist()
 
 
 def test_another_session_deals_otherwise() -> None:
     ids = [f"{number:07d}" for number in range(500)]
     first, second = new_dealing(10**6, 10**6), new_dealing(10**6, 10**6)
-    assert [first.shard(one) for one in ids] != [second.shard(one) for one in ids]
-    assert first.tags(ids) != second.tags(ids)
-    assert len(first.tags(ids)) == TAG_BYTES * len(ids)
+    assert [of_shard.tolist() for of_shard in first.deal(ids)] != [of_shard.tolist() for of_shard in second.deal(ids)]
+    assert first.tags(ids) == [hashed(first, one)[0] for one in ids]
+    assert not {*first.tags(ids)} & {*second.tags(ids)}
 
 
 @pytest.mark.parametrize(
@@ -54,6 +61,13 @@ def test_points_follow_from_sizes(
     dealing = new_dealing(n_guest, n_host)
     assert (dealing.n_shards, dealing.guest_points, dealing.host_points) == (n_shards, guest_points, host_points)
     assert (dealing.guest_room, dealing.host_room) == (n_shards * guest_points, n_shards * host_points)
+
+
+def test_many_ids_are_dealt_as_few_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids, dealing = [f"{number:07d}" for number in range(1000)], new_dealing(10**6, 10**6)
+    at_once = [of_shard.tolist() for of_shard in dealing.deal(ids)]
+    monkeypatch.setattr(dealing_module, "_IDS_AT_A_TIME", 7)
+    assert [of_shard.tolist() for of_shard in dealing.deal(ids)] == at_once
 
 
 def test_a_shard_has_room_for_what_is_dealt_to_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,249 @@
+"""Measure the constants of `trilateral estimate` on this machine.
+
+python benchmarks/calibrate.py [--write [FILE]] [--json]
+
+Trainings of several sizes under both protocols, and alignments, run in three processes that share this machine's
+processors. Each constant comes from a least-squares fit of relative errors, with no constant below 0. --write writes
+them to FILE, for `trilateral estimate --constants FILE`, or without FILE to those of the project. It takes two to
+four minutes. Run it while the machine does nothing else.
+"""
+
+import argparse
+import datetime
+import json
+import platform
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from scipy.optimize import nnls
+
+# `python benchmarks/calibrate.py` searches its own folder for modules; this adds the folder above.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.credit import PROTOCOLS, Protocol
+from benchmarks.runs import (
+    MeasuredAlignment,
+    MeasuredTraining,
+    TrainingRun,
+    measure_alignment,
+    measure_training,
+    work_of,
+)
+from trilateral.common.base.files import write_whole
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.cost.constants import MEASURED, Constants, Count, Terms, total
+from trilateral.common.cost.workload import Workload
+from trilateral.common.jobs.arithmetic import processors, use_arithmetic
+
+TRAININGS = (
+    TrainingRun("shares", 20_000, (5, 5), 7),
+    TrainingRun("shares", 50_000, (50, 20), 7),
+    TrainingRun("shares", 100_000, (20, 50), 2),
+    TrainingRun("shares", 200_000, (30, 5), 5),
+    TrainingRun("shares", 400_000, (10, 10), 7),
+    TrainingRun("shares", 1_000_000, (5, 10), 4),
+    TrainingRun("shares", 3_000_000, (4, 4), 2),
+    TrainingRun("shares", 400_000, (10, 10), 3, on_disk=True),
+    TrainingRun("shares", 400_000, (5, 30), 3, on_disk=True),
+    TrainingRun("shares", 1_000_000, (10, 5), 2, on_disk=True),
+    TrainingRun("paillier", 10_000, (5, 5), 3),
+    TrainingRun("paillier", 20_000, (40, 20), 2),
+    TrainingRun("paillier", 60_000, (10, 30), 1),
+    TrainingRun("paillier", 100_000, (5, 5), 2),
+    TrainingRun("paillier", 200_000, (10, 5), 1),
+    TrainingRun("paillier", 1_000_000, (3, 3), 1),
+    TrainingRun("paillier", 100_000, (5, 10), 1, on_disk=True),
+    TrainingRun("paillier", 300_000, (5, 5), 1, on_disk=True),
+)
+ALIGNMENTS = (20_000, 100_000, 300_000)
+
+PARTY_SETUP: Sequence[Count] = ("once", "rows", "own_values", "own_squares", "values")
+PARTY_ROUND: Mapping[Protocol, Sequence[Count]] = {
+    "paillier": ("once", "ciphertexts", "products"),
+    "shares": ("once", "dealt", "values"),
+}
+COORDINATOR_ROUND: Mapping[Protocol, Sequence[Count]] = {"paillier": ("once", "sums"), "shares": ("once", "dealt")}
+MEMORY: Sequence[Count] = ("once", "rows", "group_values")
+ARRAYS: Mapping[Protocol, Sequence[Count]] = {
+    "paillier": ("rows", "own_values"),
+    "shares": ("rows", "own_values", "values"),
+}
+
+
+def fit(rows: Iterable[tuple[Mapping[str, float], float]], names: Sequence[Any]) -> dict[Any, float]:
+    """Return constants that are at least 0, with the least sum of squared relative errors.
+
+    Args:
+        rows: for each measurement the counts, and what was measured. What was too small to measure does not count.
+        names: the counts to use.
+    """
+    kept = [(counts, measured) for counts, measured in rows if measured > 0]
+    if not kept:
+        return {}
+    counts, measured = zip(*kept, strict=True)
+    matrix = np.array([[each.get(name, 0.0) for name in names] for each in counts]) / np.array(measured)[:, np.newaxis]
+    sizes = np.maximum(np.max(matrix, axis=0), 1e-300)
+    found, _ = nnls(matrix / sizes, np.ones(len(measured)))
+    return {name: float(f"{value:.4g}") for name, value in zip(names, found / sizes, strict=True) if value > 0}
+
+
+def fit_protocol(trainings: Sequence[MeasuredTraining], protocol: Protocol) -> dict[str, Any]:
+    """Return the constants of one protocol, as `ProtocolConstants` has them."""
+    of_parties = _fit_seconds(trainings, PARTIES, PARTY_SETUP, PARTY_ROUND[protocol])
+    of_coordinator = _fit_seconds(trainings, (Role.COORDINATOR,), ("once",), COORDINATOR_ROUND[protocol])
+    on_disk = [each for each in trainings if each.run.on_disk]
+    arrays = fit(
+        [(work_of(each.run).whole.counts(role), each.scratch_mb[role]) for each in on_disk for role in PARTIES],
+        ARRAYS[protocol],
+    )
+    setup_rows, round_rows = [], []
+    for each in trainings:
+        work = work_of(each.run, each.rounds)
+        setup, rounds = (
+            {role: total(terms[role is Role.COORDINATOR], counts(work, role)) for role in Role}
+            for terms, counts in (
+                ((of_parties[0], of_coordinator[0]), lambda work, role: work.whole.counts(role)),
+                ((of_parties[1], of_coordinator[1]), _counts_of_rounds),
+            )
+        )
+        alone = max(sum(setup.values()) / processors(), *setup.values())
+        setup_rows.append(({"wait": 1, "overlap": alone}, each.setup_seconds))
+        together = sum(rounds.values()) / processors()
+        round_rows.append(({"wait": 1, "overlap": together / each.rounds}, each.round_seconds))
+    setup_wait, setup_overlap = _fit_overlap(setup_rows)
+    round_wait, round_overlap = _fit_overlap(round_rows)
+    return {
+        "party_setup": of_parties[0],
+        "party_round": of_parties[1],
+        "coordinator_setup": of_coordinator[0],
+        "coordinator_round": of_coordinator[1],
+        "party_memory": fit(
+            [
+                (counts, memory_mb - min(total(arrays, counts), each.run.memory_mb))
+                for each in trainings
+                for counts, memory_mb in (
+                    (work_of(each.run).whole.counts(role), each.memory_mb[role]) for role in PARTIES
+                )
+            ],
+            MEMORY,
+        ),
+        "party_arrays": arrays,
+        "coordinator_memory": fit(
+            [(work_of(each.run).counts(Role.COORDINATOR), each.memory_mb[Role.COORDINATOR]) for each in trainings],
+            ("once", "rows"),
+        ),
+        "setup_wait": setup_wait,
+        "round_wait": round_wait,
+        "setup_overlap": setup_overlap,
+        "round_overlap": round_overlap,
+    }
+
+
+def _fit_seconds(
+    trainings: Sequence[MeasuredTraining], roles: Sequence[Role], setup: Sequence[Count], round_: Sequence[Count]
+) -> tuple[Terms, Terms]:
+    """Return the constants of the setup and of a round from the processor time of whole trainings."""
+    rows = []
+    for each in trainings:
+        for role in roles:
+            work = work_of(each.run, each.rounds)
+            counts, of_rounds = work.whole.counts(role), _counts_of_rounds(work, role)
+            row = {f"setup {name}": counts.get(name, 0) for name in setup}
+            row |= {f"round {name}": of_rounds.get(name, 0) for name in round_}
+            rows.append((row, each.processor_seconds[role]))
+    found = fit(rows, list(rows[0][0]))
+    return (
+        {name: found[f"setup {name}"] for name in setup if f"setup {name}" in found},
+        {name: found[f"round {name}"] for name in round_ if f"round {name}" in found},
+    )
+
+
+def _counts_of_rounds(work: Workload, role: Role) -> dict[str, float]:
+    """Return the counts of all rounds together."""
+    first, later = work.counts(role, is_first=True), work.counts(role)
+    return {name: count + (work.rounds - 1) * later[name] for name, count in first.items()}
+
+
+def _fit_overlap(rows: Sequence[tuple[Mapping[str, float], float]]) -> tuple[float, float]:
+    """Return the constants `wait` and `overlap`, of which the latter is at least 1."""
+    found = fit(rows, ("wait", "overlap"))
+    if found.get("overlap", 0) < 1:
+        shares = [(measured - counts["overlap"]) for counts, measured in rows]
+        return round(max(0.0, float(np.median(shares))), 4), 1.0
+    return round(found.get("wait", 0.0), 4), round(found["overlap"], 4)
+
+
+def fit_alignment(alignments: Sequence[MeasuredAlignment]) -> dict[str, Any]:
+    """Return the constants of alignments, as `AlignmentConstants` has them."""
+    rows = [(each, {"once": 1, "ids": 2 * each.ids}) for each in alignments]
+    party = fit([(counts, each.processor_seconds[role]) for each, counts in rows for role in PARTIES], ("once", "ids"))
+    busy = [({"wait": 1, "overlap": 2 * total(party, counts) / processors()}, each.seconds) for each, counts in rows]
+    wait, overlap = _fit_overlap(busy)
+    return {
+        "party": party,
+        "party_memory": fit(
+            [(counts, each.memory_mb[role]) for each, counts in rows for role in PARTIES], ("once", "ids")
+        ),
+        "wait": wait,
+        "overlap": overlap,
+    }
+
+
+def processor_name() -> str:
+    """Return the name of this machine's processor and how many of them the measurements used."""
+    names = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if "model name" in line
+    ]
+    return f"{names[0] if names else platform.machine()}, {processors()} processors"
+
+
+def measure() -> Constants:
+    """Measure everything, and say on stderr what is under way."""
+    trainings, alignments = [], []
+    for run in TRAININGS:
+        print(run, file=sys.stderr)
+        trainings.append(measure_training(run))
+    for ids in ALIGNMENTS:
+        print(f"alignment, {ids:,} IDs on each side", file=sys.stderr)
+        alignments.append(measure_alignment(ids))
+    return constants_of(trainings, alignments)
+
+
+def constants_of(trainings: Sequence[MeasuredTraining], alignments: Sequence[MeasuredAlignment]) -> Constants:
+    """Return the constants that fit measurements."""
+    own = {each: [training for training in trainings if training.run.protocol == each] for each in PROTOCOLS}
+    return Constants.model_validate(
+        {
+            "machine": processor_name(),
+            "measured": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
+            "arithmetic": use_arithmetic(),
+            **{protocol: fit_protocol(own[protocol], protocol) for protocol in PROTOCOLS},
+            "alignment": fit_alignment(alignments),
+        }
+    )
+
+
+HEADER = "# Written by benchmarks/calibrate.py. Seconds are those of one processor, memory is in megabytes.\n"
+
+
+def main() -> None:
+    """Print or write the constants."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", type=Path, nargs="?", const=MEASURED, metavar="FILE", help="write to a file")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    arguments = parser.parse_args()
+    constants = measure().model_dump(mode="json")
+    text = HEADER + yaml.safe_dump(constants, sort_keys=False)
+    if arguments.write is not None:
+        write_whole(arguments.write, text, mode=0o644)
+    print(json.dumps(constants) if arguments.json else text)
+
+
+if __name__ == "__main__":
+    main()

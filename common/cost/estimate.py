@@ -1,0 +1,279 @@
+"""The estimate of what a job costs on given machines: its phases, and what each process needs."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.process import ScratchConfig
+from trilateral.common.cost.constants import Constants, ProtocolConstants, Terms, total
+from trilateral.common.cost.workload import Traffic, Workload
+from trilateral.common.jobs.arithmetic import processors, use_arithmetic
+from trilateral.common.protocol.shares.arithmetic import MIN_AWAY_COLUMNS
+from trilateral.common.shares.path import NUMPY, shares_level
+
+PRODUCT_EXPONENT = 1.77
+"""How the time of a product modulo n^2 grows with the bits of the key: 2.4 at 3072 bits, 4.1 at 4096."""
+DECRYPTION_EXPONENT = 2.7
+"""The same for a decryption: 2.9 at 3072 bits, 6.5 at 4096."""
+MEASURED_BITS = 2048
+PATH_FACTORS = {"ifma": 1.0, "avx2": 2.6, "gmpy2": 13.0}
+"""How long products take with each path of the kernel, relative to AVX-512 IFMA (docs/kernel.md)."""
+SHARES_WITHOUT_KERNEL = 40
+"""Factor of the arithmetic of shares if numpy computes in place of the kernel."""
+PROCESS_THREADS = 2
+"""Processors that a process uses beyond its products: the thread of the job, and the event loop with TLS."""
+ENGINE_EFFICIENCY = 0.8
+"""The least share of a worker's time that goes into a task, rather than into moving data: see docs/scaling.md."""
+
+Limit = Literal["processors", "line", "waiting"]
+Seconds = Mapping[str, float]
+"""Processor seconds of one process, by what they are spent on."""
+
+
+@dataclass(frozen=True)
+class Machines:
+    """What a job runs on."""
+
+    cores: int
+    """Processors of each organisation's machine, or of all three processes together if they share one."""
+    mbit: float | None = None
+    """Bandwidth of each organisation's line in each direction, in Mbit/s; None for no limit."""
+    shared: bool = False
+    """Whether the three processes share one machine."""
+    workers: int = 0
+    """Machines with `cores` processors each that compute for a party, besides its own; 0 without a cluster."""
+    product_factor: float = 1
+    """Factor of the time of encrypted products, compared with where the constants were measured."""
+    shares_factor: float = 1
+    """The same for the arithmetic of shares."""
+    memory_mb: int = ScratchConfig().memory_mb
+    """How much of a party's arrays may lie in memory: `scratch.memory_mb`."""
+
+    @classmethod
+    def like_this(
+        cls,
+        constants: Constants,
+        mbit: float | None = None,
+        *,
+        cores: int = 0,
+        shared: bool = False,
+        workers: int = 0,
+        memory_mb: int = ScratchConfig().memory_mb,
+    ) -> Self:
+        """Return machines with the arithmetic of this one.
+
+        Args:
+            constants: the constants, whose arithmetic may be another one.
+            mbit: see `Machines`.
+            cores: see there; 0 for as many processors as this process may use.
+            shared: see there.
+            workers: see there.
+            memory_mb: see there.
+        """
+        return cls(
+            cores or processors(),
+            mbit,
+            shared=shared,
+            workers=workers,
+            memory_mb=memory_mb,
+            product_factor=PATH_FACTORS[use_arithmetic()] / PATH_FACTORS[constants.arithmetic],
+            shares_factor=SHARES_WITHOUT_KERNEL if shares_level() == NUMPY else 1,
+        )
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One part of a job, or all its rounds."""
+
+    name: str
+    seconds: float
+    bytes: int
+    """Bytes of all vectors together."""
+    limited_by: Limit
+
+
+@dataclass(frozen=True)
+class ProcessCost:
+    """What one process needs for the whole job."""
+
+    processor_seconds: float
+    sent_bytes: int
+    received_bytes: int
+    memory_mb: float
+    """Peak memory."""
+    scratch_mb: float
+    """Peak size of the scratch space."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a job costs."""
+
+    rounds: int
+    seconds: float
+    bytes: int
+    phases: tuple[Phase, ...]
+    processes: Mapping[Role, ProcessCost]
+
+
+def estimate_job(work: Workload, machines: Machines, constants: Constants) -> Estimate:
+    """Estimate a job.
+
+    Args:
+        work: the sizes of the job. If the job is not `aligned`, each party has as many IDs as training rows.
+        machines: what it runs on.
+        constants: the measured constants.
+    """
+    own = constants.shares if work.job.protocol == "shares" else constants.paillier
+    setup = {role: _seconds(_terms(own, role)[0], work.whole.counts(role), work, machines) for role in Role}
+    first, later = (
+        {role: _seconds(_terms(own, role)[1], work.counts(role, is_first=is_first), work, machines) for role in Role}
+        for is_first in (True, False)
+    )
+    phases = []
+    processor_seconds = {
+        role: math.fsum((*setup[role].values(), *first[role].values()))
+        + (work.rounds - 1) * math.fsum(later[role].values())
+        for role in Role
+    }
+    memory, scratch = {}, {}
+    for role in Role:
+        memory[role], scratch[role] = _memory(work, role, machines, own)
+    traffic = work.training()
+    if not work.job.aligned:
+        ids = {"once": 1, "ids": len(PARTIES) * work.rows}
+        seconds, ids_mb = total(constants.alignment.party, ids), total(constants.alignment.party_memory, ids)
+        of_ids = work.alignment()
+        phases.append(_align(len(PARTIES) * seconds, of_ids, machines, constants))
+        traffic += of_ids
+        for role in PARTIES:
+            processor_seconds[role] += seconds
+            memory[role] = max(memory[role], ids_mb)
+    phases += [_set_up(setup, work.exchange(), machines, own), _rounds(work, first, later, machines, own)]
+    return Estimate(
+        rounds=work.rounds,
+        seconds=math.fsum(phase.seconds for phase in phases),
+        bytes=traffic.all,
+        phases=tuple(phases),
+        processes={
+            role: ProcessCost(
+                processor_seconds=processor_seconds[role],
+                sent_bytes=traffic.sent(role),
+                received_bytes=traffic.received(role),
+                memory_mb=memory[role],
+                scratch_mb=scratch[role],
+            )
+            for role in Role
+        },
+    )
+
+
+def _terms(own: ProtocolConstants, role: Role) -> tuple[Terms, Terms]:
+    """Return the constants of a process for the setup and for a round."""
+    if role in PARTIES:
+        return own.party_setup, own.party_round
+    return own.coordinator_setup, own.coordinator_round
+
+
+def _seconds(terms: Terms, counts: Mapping[str, float], work: Workload, machines: Machines) -> Seconds:
+    """Return the processor seconds of a process, by what they are spent on."""
+    return {name: constant * counts.get(name, 0) * _factor(name, work, machines) for name, constant in terms.items()}
+
+
+def _factor(name: str, work: Workload, machines: Machines) -> float:
+    """Return by how much longer something takes than where it was measured."""
+    if name in ("products", "ciphertexts"):
+        return machines.product_factor * math.pow(work.job.key_bits / MEASURED_BITS, PRODUCT_EXPONENT)
+    if name == "sums":
+        return machines.product_factor * math.pow(work.job.key_bits / MEASURED_BITS, DECRYPTION_EXPONENT)
+    return machines.shares_factor if name == "dealt" else 1
+
+
+def _align(processor_seconds: float, traffic: Traffic, machines: Machines, constants: Constants) -> Phase:
+    own = constants.alignment
+    # Every shard is computed by both parties in turn, and all shards are under way at the same time.
+    cores = machines.cores if machines.shared else 2 * _party_cores(machines)
+    return _phase("alignment", traffic, own.wait, own.overlap * processor_seconds / cores, machines)
+
+
+def _set_up(seconds: Mapping[Role, Seconds], traffic: Traffic, machines: Machines, own: ProtocolConstants) -> Phase:
+    of_processes = [math.fsum(parts.values()) for parts in seconds.values()]
+    # Tables are read and prepared in one thread.
+    busy = max(of_processes)
+    if machines.shared:
+        busy = max(busy, math.fsum(of_processes) / machines.cores)
+    prepared = _phase("setup", Traffic(), own.setup_wait, own.setup_overlap * busy, machines)
+    # The columns travel when they are ready.
+    sent = _phase("setup", traffic, 0, 0, machines)
+    longest = max(prepared, sent, key=lambda phase: phase.seconds)
+    return replace(longest, seconds=prepared.seconds + sent.seconds, bytes=traffic.all)
+
+
+def _rounds(
+    work: Workload,
+    first: Mapping[Role, Seconds],
+    later: Mapping[Role, Seconds],
+    machines: Machines,
+    own: ProtocolConstants,
+) -> Phase:
+    name = f"{work.rounds:,} round{'s' * (work.rounds != 1)}"
+    phases = []
+    for seconds, traffic in ((first, work.round(is_first=True)), (later, work.round())):
+        if machines.shared:
+            busy = math.fsum(math.fsum(parts.values()) for parts in seconds.values()) / machines.cores
+        else:
+            busy = max(_own_seconds(role, parts, work, machines) for role, parts in seconds.items())
+        phases.append(_phase(name, traffic, own.round_wait, own.round_overlap * busy, machines))
+    return replace(
+        phases[1],
+        seconds=phases[0].seconds + (work.rounds - 1) * phases[1].seconds,
+        bytes=phases[0].bytes + (work.rounds - 1) * phases[1].bytes,
+    )
+
+
+def _own_seconds(role: Role, parts: Seconds, work: Workload, machines: Machines) -> float:
+    """Return the seconds that a process on a machine of its own works in a round."""
+    all_together = math.fsum(parts.values())
+    shared_out = parts.get(_shared_out(work, machines), 0.0)
+    cores = _party_cores(machines) if role in PARTIES else machines.cores
+    return shared_out / cores + (all_together - shared_out) / min(machines.cores, PROCESS_THREADS)
+
+
+def _shared_out(work: Workload, machines: Machines) -> str:
+    """Return what all processors of a party, or the workers of its cluster, do together."""
+    if work.job.protocol == "paillier":
+        return "products"
+    is_away = machines.workers and work.n_columns >= MIN_AWAY_COLUMNS
+    return "values" if is_away else "nothing"
+
+
+def _party_cores(machines: Machines) -> float:
+    """Return the processors that work on a party's parallel part."""
+    if machines.workers:
+        return ENGINE_EFFICIENCY * machines.workers * machines.cores
+    return machines.cores
+
+
+def _phase(name: str, traffic: Traffic, wait: float, busy: float, machines: Machines) -> Phase:
+    """Return a phase in which work and transfer overlap."""
+    line = _line_seconds(traffic, machines)
+    limits: dict[Limit, float] = {"waiting": wait, "processors": busy, "line": line}
+    return Phase(name, wait + max(busy, line), traffic.all, max(limits, key=lambda each: limits[each]))
+
+
+def _line_seconds(traffic: Traffic, machines: Machines) -> float:
+    if machines.mbit is None or machines.shared:
+        return 0.0
+    return 8 * traffic.busiest / (machines.mbit * 1e6)
+
+
+def _memory(work: Workload, role: Role, machines: Machines, own: ProtocolConstants) -> tuple[float, float]:
+    """Return the peak memory of a process and its peak scratch space, in megabytes."""
+    if role not in PARTIES:
+        return total(own.coordinator_memory, work.counts(role)), 0.0
+    counts = work.whole.counts(role)
+    arrays = total(own.party_arrays, counts)
+    in_memory = min(arrays, machines.memory_mb)
+    return total(own.party_memory, counts) + in_memory, arrays - in_memory

@@ -1,0 +1,288 @@
+"""The cost model: exact bytes, and estimates that move with sizes and machines as they must."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from trilateral.cli.main import app
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig, ProtocolName, Sgd
+from trilateral.common.cost.constants import MEASURED, load_constants
+from trilateral.common.cost.estimate import Estimate, Machines, estimate_job
+from trilateral.common.cost.workload import Traffic, Workload
+
+CONSTANTS = load_constants()
+PROTOCOLS: tuple[ProtocolName, ...] = ("paillier", "shares")
+HOST, GUEST, COORDINATOR = Role
+sizes = st.tuples(st.sampled_from(PROTOCOLS), st.integers(1_000, 10**9), st.integers(1, 50), st.integers(1, 50))
+
+
+def workload(protocol: ProtocolName, rows: int, host: int = 10, guest: int = 11, **job: Any) -> Workload:
+    settings = {"aligned": True, **job}
+    return Workload.of(
+        JobConfig(name="job", dataset="table", protocol=protocol, **settings),
+        rows,
+        {Role.HOST: host, Role.GUEST: guest},
+    )
+
+
+def estimated(work: Workload, cores: int = 2, **machines: Any) -> Estimate:
+    return estimate_job(work, replace(Machines(cores), **machines), CONSTANTS)
+
+
+# --- bytes: those of trainings that were measured
+
+
+def test_bytes_of_shares_are_those_of_a_training() -> None:
+    """Measured: 100,000 rows, 5 + 7 features and the intercept, 3 rounds."""
+    work = replace(workload("shares", 100_000, 5, 8), rounds=3)
+    measured = {
+        (HOST, GUEST): 7_205_128,
+        (GUEST, HOST): 10_405_104,
+        (HOST, COORDINATOR): 608,
+        (GUEST, COORDINATOR): 608,
+        (COORDINATOR, HOST): 43_202_013,
+        (COORDINATOR, GUEST): 45_602_013,
+    }
+    found = work.training().lines
+    assert found.keys() == measured.keys()
+    for line, n_bytes in measured.items():
+        assert found[line] == pytest.approx(n_bytes, rel=0.03 if n_bytes > 1000 else 0.5)
+
+
+def test_bytes_of_ciphertexts_are_those_of_a_training() -> None:
+    work = replace(workload("paillier", 100_000, 5, 8), rounds=3)
+    found = work.training().lines
+    assert found[HOST, GUEST] == pytest.approx(10_244_091, rel=0.01)
+    assert found[GUEST, HOST] == pytest.approx(10_242_432, rel=0.01)
+    assert found[GUEST, COORDINATOR] == pytest.approx(14_070, rel=0.05)
+
+
+def test_of_the_first_round_the_coordinator_deals_only_what_queues_hold() -> None:
+    small, large = (workload("shares", rows).round(is_first=True).sent(COORDINATOR) for rows in (1_000, 10**7))
+    assert small == workload("shares", 1_000).round().sent(COORDINATOR)
+    assert large < workload("shares", 10**7).round().sent(COORDINATOR) / 50
+
+
+# --- how estimates move
+
+
+@given(sizes, st.integers(1, 64), st.floats(1, 1e5))
+def test_more_of_anything_that_computes_or_carries_is_never_slower(
+    size: tuple[ProtocolName, int, int, int], cores: int, mbit: float
+) -> None:
+    work = workload(*size, aligned=False)
+    few = estimated(work, cores, mbit=mbit)
+    assert estimated(work, cores + 1, mbit=mbit).seconds <= few.seconds
+    assert estimated(work, cores, mbit=2 * mbit).seconds <= few.seconds
+    assert estimated(work, cores, mbit=None).seconds <= few.seconds
+    # A worker alone has the engine's cost and no gain, but it leaves the party's own processors free.
+    assert estimated(work, cores, mbit=mbit, workers=4).seconds <= few.seconds * 1.001
+
+
+@given(sizes)
+def test_more_rows_columns_and_rounds_never_cost_less(size: tuple[ProtocolName, int, int, int]) -> None:
+    protocol, rows, host, guest = size
+    work = workload(protocol, rows, host, guest)
+    found = estimated(work)
+    for other in (
+        workload(protocol, 2 * rows, host, guest),
+        workload(protocol, rows, host + 1, guest),
+        workload(protocol, rows, host, guest + 1),
+        replace(work, rounds=work.rounds + 1),
+        replace(work, job=work.job.model_copy(update={"aligned": False})),
+    ):
+        more = estimated(other)
+        assert more.seconds >= found.seconds
+        assert more.bytes >= found.bytes
+        assert all(more.processes[role].memory_mb >= found.processes[role].memory_mb for role in Role)
+
+
+@given(sizes)
+def test_an_estimate_adds_up(size: tuple[ProtocolName, int, int, int]) -> None:
+    found = estimated(workload(*size, aligned=False), mbit=100.0)
+    assert found.seconds == pytest.approx(sum(phase.seconds for phase in found.phases))
+    assert found.bytes == sum(phase.bytes for phase in found.phases)
+    assert found.bytes == sum(cost.sent_bytes for cost in found.processes.values())
+    assert found.bytes == sum(cost.received_bytes for cost in found.processes.values())
+
+
+def test_a_slow_line_takes_as_long_as_the_bytes_of_its_busiest_direction() -> None:
+    work = workload("shares", 1_000_000)
+    found = estimated(work, 64, mbit=1.0)
+    rounds = found.phases[-1]
+    assert rounds.limited_by == "line"
+    # The coordinator sends to both parties.
+    line = (work.round(is_first=True).sent(COORDINATOR) + (work.rounds - 1) * work.round().sent(COORDINATOR)) * 8 / 1e6
+    assert rounds.seconds == pytest.approx(line, rel=0.01)
+
+
+def test_only_an_alignment_costs_what_grows_with_the_ids() -> None:
+    aligned, private = (estimated(workload("shares", 1_000_000, aligned=each)) for each in (True, False))
+    assert [phase.name for phase in private.phases] == ["alignment", "setup", "7 rounds"]
+    assert [phase.name for phase in aligned.phases] == ["setup", "7 rounds"]
+    assert private.processes[COORDINATOR] == aligned.processes[COORDINATOR]
+
+
+def test_processes_that_share_a_machine_are_slower() -> None:
+    for protocol in PROTOCOLS:
+        work = workload(protocol, 1_000_000)
+        assert estimated(work, shared=True).seconds > estimated(work).seconds
+
+
+def test_workers_shorten_what_they_can_compute() -> None:
+    work = workload("paillier", 100_000_000, 40, 40)
+    alone, few, many = (estimated(work, 16, workers=workers).seconds for workers in (0, 4, 400))
+    assert many < few < alone
+    # The party's own process still moves every byte.
+    assert estimated(work, 16, workers=40_000).seconds > 0.5 * many
+
+
+def test_arrays_beyond_the_memory_go_to_the_disk() -> None:
+    small, large = (estimated(workload("shares", rows)).processes[HOST] for rows in (10_000, 100_000_000))
+    assert small.scratch_mb == 0
+    assert large.scratch_mb > 5_000
+    more = estimated(workload("shares", 100_000_000), memory_mb=4096).processes[HOST]
+    assert more.memory_mb == pytest.approx(large.memory_mb + 4096 - 128)
+    assert more.scratch_mb == pytest.approx(large.scratch_mb - 4096 + 128)
+
+
+def test_longer_keys_cost_more() -> None:
+    seconds = [estimated(workload("paillier", 100_000, key_bits=bits)).seconds for bits in (2048, 3072, 4096)]
+    assert seconds == sorted(seconds)
+
+
+def test_an_algorithm_with_batches_counts_the_rounds_of_all_epochs() -> None:
+    work = workload("shares", 100_000, algorithm=Sgd(), batch=10_000, epochs=5)
+    assert (work.rounds, work.round_rows) == (50, 10_000)
+    assert work.training().all < 60 * workload("shares", 10_000).round().all + work.exchange().all
+
+
+def test_too_many_rows_are_refused() -> None:
+    with pytest.raises(ConfigError, match="too many"):
+        workload("shares", 10**14)
+
+
+def test_traffic_knows_the_busiest_direction() -> None:
+    traffic = Traffic({(COORDINATOR, HOST): 5, (COORDINATOR, GUEST): 4, (HOST, GUEST): 3}) * 2
+    assert traffic.busiest == 18
+    assert (traffic + Traffic({(HOST, GUEST): 100})).busiest == 114
+    assert Traffic().busiest == 0
+
+
+# --- constants
+
+
+def test_the_constants_of_the_project_cover_every_process() -> None:
+    for own in (CONSTANTS.paillier, CONSTANTS.shares):
+        assert own.party_round.keys() - {"once"}
+        assert own.party_arrays
+        assert own.party_memory["once"] > 50
+    assert CONSTANTS.alignment.party["ids"] > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"arithmetic": "abacus"}, "arithmetic: expected"),
+        ({"alignment": None}, "alignment"),
+        ({"wrong": 1}, "wrong"),
+        ({"machine": {}}, "machine"),
+    ],
+)
+def test_wrong_constants_are_refused(change: dict[str, object], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "constants.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(MEASURED.read_text()) | change))
+    with pytest.raises(ConfigError, match=message):
+        load_constants(path)
+
+
+@pytest.mark.parametrize("content", ["", "- 1", "a: [", "\x00"])
+def test_a_file_without_constants_is_refused(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "constants.yaml"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match="benchmarks/calibrate.py"):
+        load_constants(path)
+
+
+def test_a_constant_below_zero_is_refused(tmp_path: Path) -> None:
+    content = yaml.safe_load(MEASURED.read_text())
+    content["shares"]["party_round"]["dealt"] = -1
+    path = tmp_path / "constants.yaml"
+    path.write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match="dealt"):
+        load_constants(path)
+
+
+# --- the command
+
+COMMAND = ("estimate", "--rows", "1000000", "--columns", "10", "10")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_command_prints_phases_and_processes(protocol: ProtocolName) -> None:
+    result = CliRunner().invoke(app, [*COMMAND, "--protocol", protocol, "--bandwidth", "100", "--cores", "8"])
+    assert result.exit_code == 0, result.output
+    for word in ("1,000,000 rows, 10 + 10 features", "8 processors", "100 Mbit/s", "alignment", "setup", *Role):
+        assert word in result.stdout
+
+
+def test_the_command_prints_json() -> None:
+    result = CliRunner().invoke(app, [*COMMAND, "--json", "--aligned", "--workers", "4"])
+    found = json.loads(result.stdout)
+    assert found["rounds"] == 6
+    assert set(found["processes"]) == set(Role)
+    assert found["seconds"] > 0
+    assert {"processor_seconds", "sent_bytes", "received_bytes", "memory_mb", "scratch_mb"} == set(
+        found["processes"]["host"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--rows", "0"], "--rows: is 0"),
+        (["--rows", "-5"], "--rows: is -5"),
+        (["--rows", "15"], "needs at least 20"),
+        (["--rows", "100000000000000"], "too many"),
+        (["--columns", "0", "10"], "--columns: is 0"),
+        (["--cores", "0"], "--cores: is 0"),
+        (["--workers", "-1"], "--workers: is -1"),
+        (["--rounds", "0"], "--rounds: is 0"),
+        (["--bandwidth", "0"], "--bandwidth: is 0"),
+        (["--bandwidth", "nan"], "--bandwidth: is nan"),
+        (["--bandwidth", "inf"], "--bandwidth: is inf"),
+        (["--key-bits", "100"], "key_bits"),
+        (["--key-bits", "3072", "--protocol", "shares"], "key_bits"),
+        (["--one-machine", "--bandwidth", "10"], "leave out --bandwidth"),
+        (["--one-machine", "--workers", "2"], "leave out --bandwidth and --workers"),
+        (["--constants", "/nowhere.yaml"], "/nowhere.yaml"),
+    ],
+)
+def test_nonsense_is_refused_with_the_option(options: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, [*COMMAND, *options])
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "internal" not in result.stderr
+
+
+def test_constants_of_another_machine_are_used(tmp_path: Path) -> None:
+    content = yaml.safe_load(MEASURED.read_text()) | {"machine": "a slower one"}
+    for name in ("party_setup", "party_round"):
+        content["paillier"][name] = {count: 10 * value for count, value in content["paillier"][name].items()}
+    path = tmp_path / "constants.yaml"
+    path.write_text(yaml.safe_dump(content))
+    own, theirs = (
+        json.loads(CliRunner().invoke(app, [*COMMAND, "--json", *more]).stdout)["seconds"]
+        for more in ([], ["--constants", str(path)])
+    )
+    assert theirs > own
+    assert "a slower one" in CliRunner().invoke(app, [*COMMAND, "--constants", str(path)]).stdout

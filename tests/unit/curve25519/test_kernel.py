@@ -1,0 +1,27 @@
+"""The kernel refuses buffers that do not fit each other."""
+
+import pytest
+
+from trilateral.common.curve25519 import path
+from trilateral.common.curve25519.native import _kernel
+
+
+@pytest.mark.parametrize(
+    ("out", "key", "points"),
+    [(32, 31, 32), (32, 33, 32), (31, 32, 31), (64, 32, 32), (32, 32, 64), (0, 32, 32)],
+)
+def test_sizes_that_do_not_match_are_refused(out: int, key: int, points: int) -> None:
+    with pytest.raises(ValueError, match="32 bytes|no AVX-512 IFMA"):
+        _kernel.multiply(bytearray(out), bytes(key), bytes(points))
+    if out != points or out % 32:
+        with pytest.raises(ValueError, match="32 bytes|no AVX-512 IFMA"):
+            _kernel.map_to_curve(bytearray(out), bytes(points))
+
+
+def test_a_buffer_that_cannot_be_written_is_refused() -> None:
+    with pytest.raises((TypeError, BufferError)):
+        _kernel.multiply(bytes(32), bytes(32), bytes(32))  # type: ignore[arg-type]
+
+
+def test_the_kernel_does_not_run_without_its_instructions() -> None:
+    assert bool(_kernel.available) is not bool(path.obstacle())
