@@ -85,7 +85,7 @@ class Job:
         self.begin_session()
         self._left = False
         self._waiting: dict[Role, str] = {}
-        self._round = Remaining(clock=clock)
+        self._round = Remaining(clock)
         self._aligned = False
         self._started = clock()
         self._changed = asyncio.Event()
@@ -205,7 +205,7 @@ class Job:
         """Show how far a party has come before the first round."""
         known = self._stages.get(party)
         if known is None or known.newest.stage is not progress.stage:
-            self._stages[party] = _Stage(progress, Remaining(progress.done, self._clock))
+            self._stages[party] = _Stage(progress, Remaining(self._clock, progress.done))
         else:
             known.newest = progress
         if self._status.state == JOB_STATE_STARTING and self._is_due():
@@ -234,7 +234,7 @@ class Job:
         counts = f"the host has {progress.n_host:,} rows, the guest {progress.n_guest:,}"
         if progress.done < progress.n_shards:
             done = progress.done / progress.n_shards
-            self._alignment = self._alignment or Remaining(done, self._clock)
+            self._alignment = self._alignment or Remaining(self._clock, done)
             left = self._alignment.seconds_left(done)
             rest = "" if left is None else f", about {duration(left)} left"
             self.update(
@@ -255,7 +255,7 @@ class Job:
         if attempt > 1:
             self._status.notes.append(f"round {number} was begun again, attempt {attempt}")
         # A job that trains undisturbed needs no text besides its numbers.
-        self._shown_at, self._round = self._clock(), Remaining(clock=self._clock)
+        self._shown_at, self._round = self._clock(), Remaining(self._clock)
         self._status.rows_done = self._status.n_rows = 0
         self._status.ClearField("seconds_left")
         self.update(state=JOB_STATE_TRAINING, detail="", round=number, attempt=attempt)

@@ -4,7 +4,6 @@ Whoever starts the work gives a function with `reporting`. The code that reads, 
 `report_progress` now and then, and need not know who listens. Without a listener the call does nothing.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -67,11 +66,11 @@ class Remaining:
     """Estimates how long some work still takes, from its pace so far.
 
     Args:
-        done: the part of the work that is done now.
         clock: returns seconds since a fixed moment.
+        done: the part of the work that is done now.
     """
 
-    def __init__(self, done: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float], done: float = 0.0) -> None:
         self._clock = clock
         self._begun_at, self._begun = clock(), done
 

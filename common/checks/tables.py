@@ -1,6 +1,6 @@
 """Check of a party's tables, which are read and prepared as for a training, and of its policy against a job."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +12,8 @@ from trilateral.common.checks.finding import Finding, Level, faults, note, ok, p
 from trilateral.common.checks.machine import free_memory, peak_memory
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
-from trilateral.common.config.process import ProcessConfig
+from trilateral.common.config.process import UNLIMITED, ProcessConfig
+from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.party_data import (
     PreparedData,
     check_labels,
@@ -30,6 +31,7 @@ from trilateral.common.jobs.policy import (
     JOB,
     check_effective_rows,
     check_holdout,
+    check_ids,
     check_label_secrecy,
     check_offer,
     check_peer_features,
@@ -41,7 +43,7 @@ from trilateral.common.jobs.policy import (
     max_peer_features,
     scored_points,
 )
-from trilateral.common.jobs.quota import ScoreQuota
+from trilateral.common.jobs.quota import IdQuota, ScoreQuota
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
 from trilateral.common.protocol.sample_weights import n_effective
 from trilateral.common.rpc.errors import NameTakenError
@@ -120,6 +122,8 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None, scratc
     if is_unlabelled:
         yield note(subject, "has no `label`, so it serves for predictions only; for a training, set `label`")
         return
+    if job is not None and not job.aligned:
+        yield from _check_ids(config, len(table.ids))
     try:
         data = make_party_data(table, dataset.preprocessing, trial, check, scratch)
     except DataError as error:
@@ -132,20 +136,30 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None, scratc
     try:
         check_labels(data.block)
         secrecy = label_secrecy(trial, data.block, secret_start=True)
-        _check_holdout(config, trial, data, account)
-        check_effective_rows(trial, config.policy, data.block, role)
-        # How many features the other party has is not known here, but a job needs at least one.
-        check_peer_features(trial, config.policy, n_train, 1, role)
-        if secrecy is not None:
-            check_label_secrecy(trial, config.policy, secrecy, 1)
-        account.check_training(
-            training_equations(trial, (n_train, n_columns), 1, secrecy), account.max_equations(n_train, secrecy)
-        )
     except DataError as error:
         yield from _of(f"before alignment, {of}", faults(subject, error, level))
-    except (PolicyError, ConfigError) as error:
-        yield from _of(of, faults(subject, error, level))
-    else:
+        return
+    is_allowed = True
+    # Each may refuse the job, and a person wants to know all refusals at once. How many features the other party has is
+    # not known here, but a job needs at least one.
+    checks: tuple[Callable[[], object], ...] = (
+        lambda: check_holdout(trial, config.policy, len(data.block.holdout_columns), role),
+        lambda: _check_scores(config, trial, data),
+        lambda: _check_points(trial, data, account),
+        lambda: check_effective_rows(trial, config.policy, data.block, role),
+        lambda: check_peer_features(trial, config.policy, n_train, 1, role),
+        lambda: None if secrecy is None else check_label_secrecy(trial, config.policy, secrecy, 1),
+        lambda: account.check_training(
+            training_equations(trial, (n_train, n_columns), 1, secrecy), account.max_equations(n_train, secrecy)
+        ),
+    )
+    for check_one in checks:
+        try:
+            check_one()
+        except (PolicyError, ConfigError) as error:
+            is_allowed = False
+            yield from _of(of, faults(subject, error, level))
+    if is_allowed:
         for text in describe_left_out(data.left_out):
             yield note(subject, text)
         most = max_peer_features(trial, config.policy, n_train)
@@ -155,7 +169,7 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None, scratc
         if few := describe_few_labels(data.block):
             yield warning(subject, f"before alignment: {few}")
         if job is not None:
-            yield from check_cost(job, n_train, n_columns)
+            yield from check_cost(config, job, n_train, n_columns)
 
 
 def _rows(data: PreparedData, dataset: DatasetConfig) -> Iterator[str]:
@@ -197,13 +211,34 @@ def _of(what: str, findings: Iterable[Finding]) -> Iterator[Finding]:
         yield replace(each, text=f"{what}: {each.text}")
 
 
-def _check_holdout(config: ProcessConfig, job: JobConfig, data: PreparedData, account: Account) -> None:
-    n_holdout = len(data.block.holdout_columns)
-    check_holdout(job, config.policy, n_holdout, config.role)
-    n_scores = holdout_scores(job, n_holdout, config.role)
+def _check_scores(config: ProcessConfig, job: JobConfig, data: PreparedData) -> None:
+    n_scores = holdout_scores(job, len(data.block.holdout_columns), config.role)
     if n_scores:
         check_scores(n_scores, ScoreQuota.of(config), JOB)
-        account.check_points(scored_points(job, n_holdout, config.role), data.preprocessing.n_row_values, JOB)
+
+
+def _check_points(job: JobConfig, data: PreparedData, account: Account) -> None:
+    n_points = scored_points(job, len(data.block.holdout_columns), account.role)
+    if n_points:
+        account.check_points(n_points, data.preprocessing.n_row_values, JOB)
+
+
+def _check_ids(config: ProcessConfig, n_rows: int) -> Iterator[Finding]:
+    """Check that the other party may bring its IDs to the alignment of a job today, if it has as many as this one."""
+    dealing, quota, role = Dealing(b"", n_rows, n_rows), IdQuota.of(config), config.role
+    room = dealing.guest_room if role is Role.HOST else dealing.host_room
+    alike = f"if the other party also has {n_rows:,} rows"
+    try:
+        check_ids(room, quota, role)
+        left = quota.limit - quota.today().given
+    except (PolicyError, ConfigError) as error:
+        yield from _of(alike, faults("policy.max_ids_a_day", error))
+    else:
+        if quota.limit < UNLIMITED:
+            text = (
+                f"the alignment counts about {room:,} of its IDs, of which policy.max_ids_a_day leaves {left:,} today"
+            )
+            yield ok("policy", f"{alike}, {text}")
 
 
 def _described(table: PartyTable) -> str:

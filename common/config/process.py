@@ -4,7 +4,15 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from trilateral.common.base.addresses import is_loopback, split_address
 from trilateral.common.base.roles import Role
@@ -142,6 +150,23 @@ class OperatorsConfig(Settings):
         return frozenset({*self.start, *self.stop, *self.watch}) - set(Role)
 
 
+UNLIMITED = 2**53
+"""The daily limit that `unlimited` stands for: more than is ever counted in one day."""
+
+
+def _as_limit(value: object) -> object:
+    return UNLIMITED if value == "unlimited" else value
+
+
+def _show_limit(limit: int) -> int | str:
+    return "unlimited" if limit == UNLIMITED else limit
+
+
+DailyLimit = Annotated[
+    int, BeforeValidator(_as_limit), Field(ge=0, le=UNLIMITED), PlainSerializer(_show_limit, return_type=int | str)
+]
+"""How much may happen in one day of UTC: a number, or `unlimited`."""
+
 HOST_POLICY = (
     "min_rows_per_equation",
     "share_holdout_scores",
@@ -190,10 +215,11 @@ class Policy(Settings):
     Each training gives the guest one equation about each of the host's columns for each of the guest's training columns
     in each batch; under `shares` one for each of its training columns and one for the loss. With as many equations as
     rows, the guest can solve for the values. `min_label_bits` is the guest's counterpart."""
-    max_ids_a_day: Annotated[int, Field(ge=0, le=2**53)] = 20_000_000
+    max_ids_a_day: DailyLimit = 20_000_000
     """The maximum number of IDs that the other party may bring to alignments in one day (UTC), counted over jobs,
     predictions and `trilateral align`. The other party learns of each ID whether this party holds it; with enough IDs
-    it could try all possible ones. 0 permits no alignment, so jobs must then set `aligned: true`."""
+    it could try all possible ones. 0 permits no alignment, so jobs must then set `aligned: true`. `unlimited` counts
+    the IDs, and refuses none."""
     max_evaluations: Annotated[int, Field(ge=0)] = 5
     """The maximum number of evaluations on the hold-out rows during a training, not counting the one at the end. Each
     evaluation gives the guest u_A of the same rows for different weights. With as many evaluations as the host has
@@ -211,9 +237,9 @@ class Policy(Settings):
     it. The permission is separate from the others because of what it reveals: with as many rows as the host has
     features, and feature values known from elsewhere, the guest can compute the host's weights, and with them learn
     more about every other row."""
-    max_scores_a_day: Annotated[int, Field(ge=0, le=2**53)] = 1_000_000
+    max_scores_a_day: DailyLimit = 1_000_000
     """Host only: the maximum number of values u_A sent to the guest in one day (UTC), including those of hold-out
-    rows."""
+    rows. `unlimited` counts them, and refuses none."""
     min_columns_per_point: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3
     """Host only: the smallest number of the host's columns for each point, over all jobs and predictions on a dataset.
     A point is one set of the host's weights with which rows were scored for the guest: the result of a job, or an

@@ -119,7 +119,8 @@ class Account:
         in_the_job = "set `holdout: 0` or a larger `evaluate_every` in the job, " if what == JOB else ""
         why = (
             f"rows of {self.dataset} with {n_columns} columns may be scored with at most {self.max_points(n_columns)}"
-            f" different sets of weights; {given} given so far{others}, {n_points} more needed:"
+            f" different sets of weights; {given} given so far{others}, {n_points} more needed;"
+            f" {_rounded_down(n_columns / (given + reserved + n_points))} would allow it:"
             f" {in_the_job}{_WAYS_OUT}"
         )
         return refusal(self.role, "policy.min_columns_per_point", why, what)
@@ -130,7 +131,8 @@ class Account:
         together = f"all trainings on {self.dataset} together would give the other party too many equations about"
         way_out = f"train in larger batches (`paillier` only), {_WAYS_OUT}"
         if self.role is Role.HOST:
-            why = f"{together} its rows: the maximum is {most}; {numbers}: {way_out}"
+            lower = _rounded_down(self.policy.min_rows_per_equation * most / (entry.equations + n_equations))
+            why = f"{together} its rows: the maximum is {most}; {numbers}; {lower} would allow it: {way_out}"
             return refusal(self.role, "policy.min_rows_per_equation", why)
         # The limit follows from the number of positive labels, and the other numbers come close to it.
         error = refusal(
@@ -138,6 +140,12 @@ class Account:
         )
         error.add_note(f"policy.min_label_bits allows {most} equations about the labels; {numbers}")
         return error
+
+
+def _rounded_down(number: float) -> str:
+    """Return a number with four significant digits that is not larger."""
+    digits = 3 - math.floor(math.log10(number)) if number > 0 else 0
+    return f"{math.floor(number * 10.0**digits) / 10.0**digits:.4g}"
 
 
 def training_equations(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import UNLIMITED
 from trilateral.common.data.party_data import PreparedData
 from trilateral.common.jobs.account import Account, training_equations
 from trilateral.common.jobs.ledger import point_of
@@ -68,7 +69,8 @@ class JobAccount:
         if n_points:
             n_scores = holdout_scores(job, n_holdout, role)
             left = spend_scores(n_scores, quota, JOB)
-            log.info("job %s: counted %d scores of hold-out rows as given, %d are left today", job.name, n_scores, left)
+            rest = f"{left} are left today" if quota.limit < UNLIMITED else "without a daily limit"
+            log.info("job %s: counted %d scores of hold-out rows as given, %s", job.name, n_scores, rest)
         record.keep_spent_scores()
 
     def check_training(self, n_columns: int, secrecy: LabelSecrecy | None) -> None:

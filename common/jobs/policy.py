@@ -16,7 +16,7 @@ from trilateral.common.base.errors import Counted, PolicyError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
-from trilateral.common.config.process import Policy, ProcessConfig
+from trilateral.common.config.process import UNLIMITED, Policy, ProcessConfig
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.ledger import Entry
 from trilateral.common.jobs.quota import DayQuota, IdQuota, ScoreQuota
@@ -98,7 +98,7 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
     if not job.aligned and policy.max_ids_a_day == 0:
         raise refusal(role, "policy.max_ids_a_day", "IDs are not compared: align the tables, and set `aligned: true`")
     if job.epochs > policy.max_epochs:
-        raise _too_large(role, "max_epochs", policy.max_epochs, f"the job has {job.epochs}")
+        raise _too_large(role, "max_epochs", policy.max_epochs, f"the job has {job.epochs}", job.epochs)
     if job.batch == "all":
         _check_rounds(job, policy, 1, role)
     else:
@@ -108,7 +108,7 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
     evaluations = max_evaluations(job)
     if evaluations > policy.max_evaluations:
         has = f"{job.epochs} epochs have {evaluations} evaluations: raise `evaluate_every`, or lower `epochs`"
-        raise _too_large(role, "max_evaluations", policy.max_evaluations, has)
+        raise _too_large(role, "max_evaluations", policy.max_evaluations, has, evaluations)
     if role is Role.HOST and job.holdout > 0:
         if not policy.share_holdout_scores:
             raise refusal(
@@ -117,7 +117,7 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
                 "the host does not share scores of hold-out rows: set `holdout: 0` in the job",
             )
         if job.holdout > policy.max_holdout:
-            raise _too_large(role, "max_holdout", policy.max_holdout, f"the job has {job.holdout}")
+            raise _too_large(role, "max_holdout", policy.max_holdout, f"the job has {job.holdout}", job.holdout)
 
 
 def check_sizes(job: JobConfig, policy: Policy, n_train: int, role: Role) -> None:
@@ -212,7 +212,8 @@ def check_peer_features(job: JobConfig, policy: Policy, n_train: int, n_features
                 role,
                 "policy.min_rows_per_feature",
                 f"the minimum is {policy.min_rows_per_feature} rows for each of the {n_features} features of the"
-                f" {peer}, {needed} rows; {has} {size}, which allows {size // policy.min_rows_per_feature} features",
+                f" {peer}, {needed} rows; {has} {size}, which allows {size // policy.min_rows_per_feature} features"
+                + (f"; {size // n_features} would allow it" if size >= 2 * n_features else ""),
             )
 
 
@@ -409,8 +410,17 @@ def check_scores(count: int, quota: ScoreQuota, what: str) -> None:
         PolicyError: fewer are left.
         ConfigError: the counter cannot be read.
     """
-    if count > quota.limit - quota.today().given:
-        raise _too_many(count, quota, Role.HOST, what)
+    _check_left(count, quota, Role.HOST, what)
+
+
+def check_ids(count: int, quota: IdQuota, role: Role) -> None:
+    """Check that the other party may still bring so many IDs today, without counting them; see `spend_ids`."""
+    _check_left(count, quota, role, JOB)
+
+
+def _check_left(count: int, quota: DayQuota, role: Role, what: str) -> None:
+    if quota.limit < UNLIMITED and count > quota.limit - quota.today().given:
+        raise _too_many(count, quota, role, what)
 
 
 def check_counted(quota: DayQuota, role: Role, what: str) -> None:
@@ -425,8 +435,7 @@ def check_counted(quota: DayQuota, role: Role, what: str) -> None:
         PolicyError: more was counted than the limit permits now.
         ConfigError: the counter cannot be read.
     """
-    if quota.today().given > quota.limit:
-        raise _too_many(0, quota, role, what)
+    _check_left(0, quota, role, what)
 
 
 def spend_scores(count: int, quota: ScoreQuota, what: str) -> int:
@@ -474,7 +483,7 @@ def _too_many(count: int, quota: DayQuota, role: Role, what: str) -> PolicyError
     left = max(quota.limit - today.given, 0)
     why = (
         f"the maximum is {quota.limit} {quota.unit} a day; {left} left until {today.end:%Y-%m-%d %H:%M} UTC,"
-        f" {count} needed"
+        f" {count} needed; {today.given + count} would allow it today"
     )
     return refusal(role, quota.setting, why, what)
 
@@ -493,15 +502,15 @@ def _check_rounds(job: JobConfig, policy: Policy, n_batches: int, role: Role) ->
     rounds = max_rounds(job, n_batches)
     if rounds > policy.max_rounds:
         has = f"{job.epochs} epochs of {n_batches} batches have {rounds} rounds"
-        raise _too_large(role, "max_rounds", policy.max_rounds, has)
+        raise _too_large(role, "max_rounds", policy.max_rounds, has, rounds)
 
 
 def _too_small(role: Role, line: str, minimum: int, has: str, value: int) -> PolicyError:
     return refusal(role, f"policy.{line}", f"the minimum is {minimum}; {has} {value}")
 
 
-def _too_large(role: Role, line: str, maximum: float, has: str) -> PolicyError:
-    return refusal(role, f"policy.{line}", f"the maximum is {maximum}; {has}")
+def _too_large(role: Role, line: str, maximum: float, has: str, value: float) -> PolicyError:
+    return refusal(role, f"policy.{line}", f"the maximum is {maximum}; {has}; {value} would allow it")
 
 
 def refusal(role: Role, line: str, why: str, what: str = JOB) -> PolicyError:

@@ -18,7 +18,7 @@ from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.files import write_whole
 from trilateral.common.base.locks import lock_file
 from trilateral.common.base.permissions import explain
-from trilateral.common.config.process import ProcessConfig
+from trilateral.common.config.process import UNLIMITED, ProcessConfig
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class DayQuota:
             raise ValueError(f"cannot spend {count}: it is negative")
         with file_errors(self._path, self.refusal, "daily counter"), lock_file(self._lock):
             today = self._read()
-            if count > self.limit - today.given:
+            if self.limit < UNLIMITED and count > self.limit - today.given:
                 return None
             given = today.given + count
             write_whole(self._path, json.dumps({"day": today.day.isoformat(), "given": given}) + "\n")

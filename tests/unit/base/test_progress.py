@@ -26,7 +26,7 @@ def test_what_is_reported_lies_between_nothing_and_all() -> None:
 
 def test_the_rest_of_the_work_takes_as_long_as_the_pace_so_far_says() -> None:
     moments = iter((100.0, 100.5, 110.0, 110.0))
-    remaining = Remaining(0.2, lambda: next(moments))
+    remaining = Remaining(lambda: next(moments), 0.2)
     assert remaining.seconds_left(0.3) is None  # too early to say
     assert remaining.seconds_left(0.6) == 10
     assert remaining.seconds_left(0.2) is None  # nothing is done

@@ -9,7 +9,7 @@ import pytest
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.load import load_process_config
-from trilateral.common.config.process import ProcessConfig
+from trilateral.common.config.process import UNLIMITED, ProcessConfig
 from trilateral.common.jobs import arithmetic
 
 COORDINATOR = """
@@ -138,6 +138,15 @@ def test_a_guest_has_no_scores_to_share(tmp_path: Path) -> None:
     ):
         problem = f"policy: this is a setting of the host alone: remove `{setting.partition(':')[0]}`"
         assert problems(tmp_path, guest + f"policy: {{{setting}}}\n") == [problem]
+
+
+def test_a_daily_limit_is_a_number_or_unlimited(tmp_path: Path) -> None:
+    policy = load(tmp_path, HOST + "policy: {max_ids_a_day: unlimited, max_scores_a_day: 100_000_000}\n").policy
+    assert (policy.max_ids_a_day, policy.max_scores_a_day) == (UNLIMITED, 100_000_000)
+    shown = policy.model_dump(mode="json")
+    assert (shown["max_ids_a_day"], shown["max_scores_a_day"]) == ("unlimited", 100_000_000)
+    for wrong in ("endless", "-1", "1.5"):
+        assert problems(tmp_path, HOST + f"policy: {{max_ids_a_day: {wrong}}}\n")
 
 
 def test_a_host_has_no_labels_to_protect(tmp_path: Path) -> None:

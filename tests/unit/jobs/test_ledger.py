@@ -122,7 +122,8 @@ def test_a_refusal_of_scores_names_the_ways_out(tmp_path: Path) -> None:
             ours.check_points(5, 13, what)
         assert str(refusal.value) == (
             f"the host refuses {what} under policy.min_columns_per_point: rows of customers with 13 columns may be"
-            f" scored with at most 5 different sets of weights; 1 given so far, 5 more needed: {ways}, or name the"
+            f" scored with at most 5 different sets of weights; 1 given so far, 5 more needed; 2.166 would"
+            f" allow it: {ways}, or name the"
             " dataset anew if its rows or their values are new"
         )
 
@@ -171,8 +172,8 @@ REFUSED = {
     Role.HOST: (
         "the host refuses the job under policy.min_rows_per_equation: all trainings on customers together would give"
         " the other party too many equations about its rows: the maximum is 100; 100 given so far (trainings: 4), 1"
-        " more needed: train in larger batches (`paillier` only), lower the setting, or name the dataset anew if its"
-        " rows or their values are new"
+        " more needed; 2.97 would allow it: train in larger batches (`paillier` only), lower the setting, or name the"
+        " dataset anew if its rows or their values are new"
     ),
     Role.GUEST: (
         "the guest refuses the job under policy.min_label_bits: all trainings on customers together would give the"

@@ -1,5 +1,6 @@
 """Each setting of a policy allows a job at its limit, refuses a job one beyond it, and is named in the refusal."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,13 @@ def make_job(**settings: Any) -> JobConfig:
     return JobConfig.model_validate({"name": "credit-7", "dataset": "people", **settings})
 
 
+def allowing(refusal: BaseException) -> float:
+    """Return the value of the setting that would allow what was refused, as the refusal says."""
+    said = re.search(r"; ([\d.]+) would allow it", str(refusal))
+    assert said is not None, refusal
+    return float(said[1])
+
+
 def offer(role: Role, policy: dict[str, Any], dataset: dict[str, Any], job: dict[str, Any]) -> None:
     table = DatasetConfig.model_validate({"path": Path("never-read.csv"), **dataset})
     check_job(make_job(**job), Policy.model_validate(policy), table, role)
@@ -60,14 +68,14 @@ BY_THE_JOB: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict
         {},
         {"epochs": 40},
         {"epochs": 41},
-        "policy.max_epochs: the maximum is 40; the job has 41",
+        "policy.max_epochs: the maximum is 40; the job has 41; 41 would allow it",
     ),
     "rounds of a job that takes all rows at once": (
         {"max_rounds": 42},
         {},
         {"epochs": 40},
         {"epochs": 41},
-        "policy.max_rounds: the maximum is 42; 41 epochs of 1 batches have 43 rounds",
+        "policy.max_rounds: the maximum is 42; 41 epochs of 1 batches have 43 rounds; 43 would allow it",
     ),
     "batch": (
         {},
@@ -96,7 +104,7 @@ BY_THE_JOB: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict
         {"epochs": 10, "evaluate_every": 2},
         {"epochs": 11, "evaluate_every": 2},
         "policy.max_evaluations: the maximum is 4; 11 epochs have 5 evaluations: "
-        "raise `evaluate_every`, or lower `epochs`",
+        "raise `evaluate_every`, or lower `epochs`; 5 would allow it",
     ),
 }
 AT_THE_HOST: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
@@ -104,7 +112,7 @@ AT_THE_HOST: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str
         {},
         {"holdout": 0.5},
         {"holdout": 0.51},
-        "policy.max_holdout: the maximum is 0.5; the job has 0.51",
+        "policy.max_holdout: the maximum is 0.5; the job has 0.51; 0.51 would allow it",
     ),
     "no hold-out": (
         {"share_holdout_scores": False},
@@ -160,7 +168,7 @@ def test_a_setting_on_the_scores_that_the_host_shares(line: str) -> None:
             {"algorithm": SGD, "batch": 100, "epochs": 40},
             299,
             300,
-            "policy.max_rounds: the maximum is 82; 40 epochs of 3 batches have 122 rounds",
+            "policy.max_rounds: the maximum is 82; 40 epochs of 3 batches have 122 rounds; 122 would allow it",
         ),
     ],
 )
@@ -194,8 +202,11 @@ def test_each_party_bounds_the_features_of_the_other(job: dict[str, Any], n_trai
             check_peer_columns(settings, Policy(), n_train, n_columns, role)
         assert str(refusal.value) == (
             f"the {role} refuses the job under policy.min_rows_per_feature: the minimum is 30 rows for each of the"
-            f" {most + 1} features of the {peer}, {needed} rows; {has}, which allows {most} features"
+            f" {most + 1} features of the {peer}, {needed} rows; {has}, which allows {most} features;"
+            f" {allowing(refusal.value):g} would allow it"
         )
+        lower = Policy(min_rows_per_feature=int(allowing(refusal.value)))
+        check_peer_columns(settings, lower, n_train, n_columns, role)
 
 
 def test_on_shares_the_other_party_sees_no_batch_but_the_coordinator_does() -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from trilateral.common.base.errors import ConfigError, PolicyError
-from trilateral.common.jobs.policy import JOB, PREDICTION, check_scores, spend_scores
+from trilateral.common.base.roles import Role
+from trilateral.common.config.process import UNLIMITED
+from trilateral.common.jobs.policy import JOB, PREDICTION, check_counted, check_scores, spend_scores
 from trilateral.common.jobs.quota import COUNTER, ScoreQuota, Today
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -109,7 +111,19 @@ def test_a_refusal_names_the_setting_the_rest_and_the_end_of_the_day(tmp_path: P
         spend_scores(11, quota, PREDICTION)
     assert str(refusal.value) == (
         "the host refuses the prediction under policy.max_scores_a_day: the maximum is 100 scores a day; 10 left until "
-        "2026-03-02 00:00 UTC, 11 needed"
+        "2026-03-02 00:00 UTC, 11 needed; 101 would allow it today"
     )
+    assert spend_scores(0, quota_at(tmp_path, NOON, limit=101), PREDICTION) == 11
     check_scores(10, quota, PREDICTION)
     assert quota.today().given == 90
+
+
+def test_without_a_limit_everything_is_counted_and_nothing_is_refused(tmp_path: Path) -> None:
+    quota = quota_at(tmp_path, NOON, limit=UNLIMITED)
+    for _ in range(3):
+        assert spend_scores(UNLIMITED, quota, PREDICTION) is not None
+    check_scores(10**9, quota, JOB)
+    check_counted(quota, Role.HOST, JOB)
+    assert quota.today().given == 3 * UNLIMITED
+    with pytest.raises(PolicyError, match="0 left"):  # once the owner sets a limit again
+        check_scores(1, quota_at(tmp_path, NOON), JOB)
