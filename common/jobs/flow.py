@@ -7,17 +7,15 @@ A machine can make vectors faster than a slow line or a slow peer takes them. Ea
   again, and is not kept;
 - the `Inbox` of the receiver: `inbox.MAX_BYTES`, and one message of each open call;
 - the queue of a `Link`. Vectors between the parties are bounded by the windows of the protocol: a party sends no more
-  rows than a window beyond those that the other has answered (`shares.bounds`, and `WINDOW` of the Paillier
-  arithmetic). So a party never waits for room with them. Vectors to the coordinator grow with the columns and not with
-  the rows. All others, which `waits_for_room` names, wait while the queue has `links.QUEUE_BYTES`;
+  rows than a window beyond those that the other has answered (`protocol.bounds`, and `shares.bounds`). So a party
+  never waits for room with them. Vectors to the coordinator grow with the columns and not with the rows. All others, which `waits_for_room` names, wait while the queue has `links.QUEUE_BYTES`;
 - the pieces of a round that a party has not begun, which its intake keeps: a window as well.
 
 **No deadlock.** A machine that waits for room takes no message. Two machines that wait for each other would wait for
 ever. But whoever waits for room waits for a machine that does not:
 
 - the coordinator waits for a party while it deals. A party never waits for room towards the coordinator;
-- the host waits for the guest while it sends scores of hold-out rows, and for no other process. The guest waits for
-  nobody.
+- the host waits only for the guest, while it sends scores of hold-out rows. The guest never waits for room.
 
 So the guest always takes what comes, then the host does, and then the coordinator does. A window is no wait: a party
 whose window is full takes messages, and goes on when an answer comes. The other party answers each piece without

@@ -23,7 +23,9 @@ from trilateral.common.config.job import JobConfig, Lbfgs, Sqn
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.jobs import inbox, links
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
-from trilateral.common.protocol import arithmetic
+from trilateral.common.protocol import arithmetic, bounds, paillier_tasks, scales
+from trilateral.guest_party import arithmetic as guest_arithmetic
+from trilateral.host_party import arithmetic as host_arithmetic
 
 PATIENCE = 100.0
 """Seconds after which a test that waits for ever fails."""
@@ -31,12 +33,14 @@ PATIENCE = 100.0
 
 @pytest.fixture
 def configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[Role, ProcessConfig]:
-    """Queues for one message, calls of one piece, and pieces of three ciphertexts."""
+    """Queues for one message, calls of one piece, pieces of three ciphertexts, and windows of two pieces."""
+    with_pieces = bounds, scales, arithmetic, paillier_tasks, host_arithmetic, guest_arithmetic
     for module, name, value in (
         (links, "QUEUE_BYTES", 1),
         (links, "CALL_BYTES", 1),
         (inbox, "MAX_MESSAGES", 1),
-        (arithmetic, "PIECE", 3),
+        (bounds, "WINDOW_BYTES", 1),
+        *((module, "PIECE", 3) for module in with_pieces),
     ):
         monkeypatch.setattr(module, name, value)
     write_tables(tmp_path, n_rows=150)

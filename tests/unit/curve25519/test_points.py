@@ -1,14 +1,19 @@
 """The hash and X25519 give the published values, the kernel gives those of libsodium, and keys undo each other."""
 
 from secrets import token_bytes
+from types import ModuleType
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support import emulated_kernel
 from tests.support.curve import TWIST_ORDER, P, on_curve, times, to_bytes, to_int
-from trilateral.common.curve25519 import path, points
+from tests.support.emulated_kernel import EMULATED
+from tests.support.kernel_copy import CURVE, ROOT
+from trilateral.common.curve25519 import native, path, points
+from trilateral.common.curve25519.native import _kernel
 from trilateral.common.curve25519.points import (
     ORDER,
     LowOrderError,
@@ -29,9 +34,17 @@ LOW_ORDER = [
 """All coordinates of points of order 1, 2, 4 and 8, of the curve and of its twist."""
 
 
-@pytest.fixture(params=["libsodium"] if path.obstacle() else ["libsodium", "kernel"], autouse=True)
+@pytest.fixture(scope="session")
+def emulated(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    folder = emulated_kernel.shared_folder(tmp_path_factory.getbasetemp(), "emulated-curve")
+    return emulated_kernel.load(emulated_kernel.build(folder, ROOT / CURVE), _kernel.__name__)
+
+
+@pytest.fixture(params=["libsodium", EMULATED] if path.obstacle() else ["libsodium", "kernel", EMULATED], autouse=True)
 def _arithmetic(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(path._Choice, "kernel", request.param == "kernel")
+    monkeypatch.setattr(path._Choice, "kernel", request.param != "libsodium")
+    if request.param == EMULATED:
+        monkeypatch.setattr(native, "_kernel", request.getfixturevalue("emulated"))
 
 
 @pytest.mark.parametrize(
