@@ -44,21 +44,22 @@ TRAININGS = (
     TrainingRun("shares", 50_000, (50, 20), 7),
     TrainingRun("shares", 100_000, (20, 50), 2),
     TrainingRun("shares", 200_000, (30, 5), 5),
-    TrainingRun("shares", 400_000, (5, 10), 2),
     TrainingRun("shares", 400_000, (10, 10), 7),
     TrainingRun("shares", 1_000_000, (5, 10), 4),
-    TrainingRun("shares", 400_000, (10, 10), 7, on_disk=True),
-    TrainingRun("shares", 400_000, (5, 30), 4, on_disk=True),
-    TrainingRun("shares", 1_000_000, (10, 5), 4, on_disk=True),
+    TrainingRun("shares", 3_000_000, (4, 4), 2),
+    TrainingRun("shares", 400_000, (10, 10), 3, on_disk=True),
+    TrainingRun("shares", 400_000, (5, 30), 3, on_disk=True),
+    TrainingRun("shares", 1_000_000, (10, 5), 2, on_disk=True),
     TrainingRun("paillier", 10_000, (5, 5), 3),
     TrainingRun("paillier", 20_000, (40, 20), 2),
     TrainingRun("paillier", 60_000, (10, 30), 1),
     TrainingRun("paillier", 100_000, (5, 5), 2),
     TrainingRun("paillier", 200_000, (10, 5), 1),
+    TrainingRun("paillier", 1_000_000, (3, 3), 1),
     TrainingRun("paillier", 100_000, (5, 10), 1, on_disk=True),
     TrainingRun("paillier", 300_000, (5, 5), 1, on_disk=True),
 )
-ALIGNMENTS = (20_000, 100_000)
+ALIGNMENTS = (20_000, 100_000, 300_000)
 
 PARTY_SETUP: Sequence[Count] = ("once", "rows", "own_values", "own_squares", "values")
 PARTY_ROUND: Mapping[Protocol, Sequence[Count]] = {
@@ -66,10 +67,7 @@ PARTY_ROUND: Mapping[Protocol, Sequence[Count]] = {
     "shares": ("once", "dealt", "values"),
 }
 COORDINATOR_ROUND: Mapping[Protocol, Sequence[Count]] = {"paillier": ("once", "sums"), "shares": ("once", "dealt")}
-MEMORY: Mapping[Protocol, Sequence[Count]] = {
-    "paillier": ("once", "rows", "own_values"),
-    "shares": ("once", "rows", "own_values", "values"),
-}
+MEMORY: Sequence[Count] = ("once", "rows", "group_values")
 ARRAYS: Mapping[Protocol, Sequence[Count]] = {
     "paillier": ("rows", "own_values"),
     "shares": ("rows", "own_values", "values"),
@@ -80,10 +78,13 @@ def fit(rows: Iterable[tuple[Mapping[str, float], float]], names: Sequence[Any])
     """Return constants that are at least 0, with the least sum of squared relative errors.
 
     Args:
-        rows: for each measurement the counts, and what was measured, which is more than 0.
+        rows: for each measurement the counts, and what was measured. What was too small to measure does not count.
         names: the counts to use.
     """
-    counts, measured = zip(*rows, strict=True)
+    kept = [(counts, measured) for counts, measured in rows if measured > 0]
+    if not kept:
+        return {}
+    counts, measured = zip(*kept, strict=True)
     matrix = np.array([[each.get(name, 0.0) for name in names] for each in counts]) / np.array(measured)[:, np.newaxis]
     sizes = np.maximum(np.max(matrix, axis=0), 1e-300)
     found, _ = nnls(matrix / sizes, np.ones(len(measured)))
@@ -128,7 +129,7 @@ def fit_protocol(trainings: Sequence[MeasuredTraining], protocol: Protocol) -> d
                     (work_of(each.run).whole.counts(role), each.memory_mb[role]) for role in PARTIES
                 )
             ],
-            MEMORY[protocol],
+            MEMORY,
         ),
         "party_arrays": arrays,
         "coordinator_memory": fit(

@@ -118,7 +118,7 @@ def measure_alignment(ids: int) -> MeasuredAlignment:
     found = json.loads(done.stdout)
     return MeasuredAlignment(
         ids=ids,
-        seconds=found["seconds"],
+        seconds=found["seconds"]["all"],
         processor_seconds={role: found["cpu_seconds"][role] for role in PARTIES},
         memory_mb={role: found["peak_rss_mb"][role] for role in PARTIES},
     )

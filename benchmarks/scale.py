@@ -30,8 +30,6 @@ from typing import Any, Self
 # `python benchmarks/scale.py` searches its own folder for modules; this adds the folder above.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from trilateral.common.base.scratch import SCRATCH
-
 from benchmarks.credit import PROTOCOLS, TOLERANCE, Protocol
 from benchmarks.harness import Setup, Training, scratch_folder
 from benchmarks.made_tables import DATASET, table_path, write_tables

@@ -40,6 +40,7 @@ from trilateral.common.rpc.calls import first_contact
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import MAX_TOTAL, PREDICTION_BYTES
 from trilateral.common.scratch.folders import SCRATCH, scratch_folder
+from trilateral.common.scratch.space import ScratchSpace
 from trilateral.guest_party.alignment import GuestAlignments, OnStage, Stage
 from trilateral.guest_party.score_file import FIGURES, ROW_BYTES, ScoreFiles, score_files
 
@@ -161,6 +162,7 @@ class _Prediction:
         files: ScoreFiles,
         on_stage: OnStage,
     ) -> None:
+        self._config = config
         self._files = files
         self._plan = plan
         self._table = table
@@ -235,7 +237,11 @@ class _Prediction:
                 raise PeerError("the prediction has ended")
             self._on_stage(Stage("reading", n_rows))
 
-        self._warnings = await self._alignments.compute(score_table, self._model, self._table, self._rows, report)
+        def read() -> list[str]:
+            with ScratchSpace.of(self._config).open() as scratch:
+                return score_table(self._model, self._table, self._rows, report, scratch)
+
+        self._warnings = await self._alignments.compute(read)
 
     # --- finding the common rows
 

@@ -43,6 +43,7 @@ from trilateral.common.protocol.ids import NONCE_BYTES
 from trilateral.common.rpc.access import calling
 from trilateral.common.rpc.codec import JobKey
 from trilateral.common.scratch.folders import SCRATCH, scratch_folder, sweep_scratch
+from trilateral.common.scratch.space import ScratchSpace
 from trilateral.host_party.alignments import Alignments, Asked, Offer, check_form
 from trilateral.host_party.score_release import SameIds, ScoreRelease
 
@@ -162,6 +163,7 @@ class Predictions:
         self._holding: set[_Open] = set()
         """Predictions with a folder on disk. A thread may outlive its prediction."""
         sweep_scratch(config.scratch_folder)
+        self._scratch = ScratchSpace.of(config)
 
     @property
     def _quota(self) -> ScoreQuota:
@@ -321,9 +323,13 @@ class Predictions:
             if opened.stopped.is_set():
                 raise PeerError("the prediction has ended")
 
+        def read() -> list[str]:
+            with self._scratch.open() as scratch:
+                return score_table(opened.model, opened.table, opened.rows, check_stopped, scratch)
+
         try:
             with self._using_table():
-                warnings = await asyncio.to_thread(score_table, opened.model, opened.table, opened.rows, check_stopped)
+                warnings = await asyncio.to_thread(read)
         except BaseException:
             self._end(opened)
             raise

@@ -169,7 +169,7 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None, scratc
         if few := describe_few_labels(data.block):
             yield warning(subject, f"before alignment: {few}")
         if job is not None:
-            yield from check_cost(job, n_train, n_columns)
+            yield from check_cost(config, job, n_train, n_columns)
 
 
 def _rows(data: PreparedData, dataset: DatasetConfig) -> Iterator[str]:

@@ -15,7 +15,17 @@ MEASURED = Path(__file__).with_name("constants.yaml")
 """The constants that this release comes with."""
 
 Count = Literal[
-    "once", "rows", "values", "own_values", "own_squares", "dealt", "products", "ciphertexts", "sums", "ids"
+    "once",
+    "rows",
+    "values",
+    "own_values",
+    "own_squares",
+    "group_values",
+    "dealt",
+    "products",
+    "ciphertexts",
+    "sums",
+    "ids",
 ]
 """What a constant is multiplied by: see `Workload.counts`."""
 Terms = dict[Count, Annotated[float, Field(ge=0, allow_inf_nan=False)]]

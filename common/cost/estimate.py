@@ -10,6 +10,7 @@ from trilateral.common.config.process import ScratchConfig
 from trilateral.common.cost.constants import Constants, ProtocolConstants, Terms, total
 from trilateral.common.cost.workload import Traffic, Workload
 from trilateral.common.jobs.arithmetic import processors, use_arithmetic
+from trilateral.common.protocol.shares.arithmetic import MIN_AWAY_COLUMNS
 from trilateral.common.shares.path import NUMPY, shares_level
 
 PRODUCT_EXPONENT = 1.77
@@ -25,8 +26,6 @@ PROCESS_THREADS = 2
 """Processors that a process uses beyond its products: the thread of the job, and the event loop with TLS."""
 ENGINE_EFFICIENCY = 0.8
 """The least share of a worker's time that goes into a task, rather than into moving data: see docs/scaling.md."""
-PARALLEL = {"products"}
-"""Work that all processors of a party, or the workers of its cluster, do together."""
 
 Limit = Literal["processors", "line", "waiting"]
 Seconds = Mapping[str, float]
@@ -54,7 +53,14 @@ class Machines:
 
     @classmethod
     def like_this(
-        cls, constants: Constants, mbit: float | None = None, *, cores: int = 0, shared: bool = False, workers: int = 0
+        cls,
+        constants: Constants,
+        mbit: float | None = None,
+        *,
+        cores: int = 0,
+        shared: bool = False,
+        workers: int = 0,
+        memory_mb: int = ScratchConfig().memory_mb,
     ) -> Self:
         """Return machines with the arithmetic of this one.
 
@@ -64,12 +70,14 @@ class Machines:
             cores: see there; 0 for as many processors as this process may use.
             shared: see there.
             workers: see there.
+            memory_mb: see there.
         """
         return cls(
             cores or processors(),
             mbit,
             shared=shared,
             workers=workers,
+            memory_mb=memory_mb,
             product_factor=PATH_FACTORS[use_arithmetic()] / PATH_FACTORS[constants.arithmetic],
             shares_factor=SHARES_WITHOUT_KERNEL if shares_level() == NUMPY else 1,
         )
@@ -216,7 +224,7 @@ def _rounds(
         if machines.shared:
             busy = math.fsum(math.fsum(parts.values()) for parts in seconds.values()) / machines.cores
         else:
-            busy = max(_own_seconds(role, parts, machines) for role, parts in seconds.items())
+            busy = max(_own_seconds(role, parts, work, machines) for role, parts in seconds.items())
         phases.append(_phase(name, traffic, own.round_wait, own.round_overlap * busy, machines))
     return replace(
         phases[1],
@@ -225,12 +233,20 @@ def _rounds(
     )
 
 
-def _own_seconds(role: Role, parts: Mapping[str, float], machines: Machines) -> float:
+def _own_seconds(role: Role, parts: Seconds, work: Workload, machines: Machines) -> float:
     """Return the seconds that a process on a machine of its own works in a round."""
-    together = sum(seconds for name, seconds in parts.items() if name in PARALLEL)
-    alone = sum(parts.values()) - together
+    all_together = math.fsum(parts.values())
+    shared_out = parts.get(_shared_out(work, machines), 0.0)
     cores = _party_cores(machines) if role in PARTIES else machines.cores
-    return together / cores + alone / min(machines.cores, PROCESS_THREADS)
+    return shared_out / cores + (all_together - shared_out) / min(machines.cores, PROCESS_THREADS)
+
+
+def _shared_out(work: Workload, machines: Machines) -> str:
+    """Return what all processors of a party, or the workers of its cluster, do together."""
+    if work.job.protocol == "paillier":
+        return "products"
+    is_away = machines.workers and work.n_columns >= MIN_AWAY_COLUMNS
+    return "values" if is_away else "nothing"
 
 
 def _party_cores(machines: Machines) -> float:

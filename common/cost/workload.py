@@ -8,6 +8,8 @@ from typing import Self
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
+from trilateral.common.curve25519.points import POINT_BYTES
+from trilateral.common.data.alignment.dealing import TAG_BYTES, Dealing
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.scales import round_scale
 from trilateral.common.rpc.codec import MAX_TOTAL
@@ -16,12 +18,11 @@ from trilateral.common.shares.format import Format
 TYPICAL_ROUNDS = {"paillier": 6, "shares": 7}
 """Rounds of `lbfgs` on whitened columns with a tolerance of 1e-6 (benchmarks/credit.py)."""
 ELEMENT_BYTES = 8
+GROUP_ROWS = 1_000_000
+"""Rows of a group of a Parquet file, which is read at once. pyarrow writes 1,048,576 by default."""
 AHEAD_BYTES = 14_000_000
 """Bytes of dealt values that the coordinator sends to a party before the party needs them: as many as the queues of
 both hold."""
-ID_BYTES = {Role.HOST: 55, Role.GUEST: 75}
-"""Bytes to each party in the alignment, for each ID of either side (docs/alignment.md)."""
-
 Line = tuple[Role, Role]
 """Sender and receiver."""
 
@@ -113,6 +114,7 @@ class Workload:
         counts: dict[str, float] = {"once": 1, "rows": rows, "values": rows * self.n_columns}
         if role in PARTIES:
             counts["own_values"] = rows * self.columns[role]
+            counts["group_values"] = min(rows, GROUP_ROWS) * self.columns[role]
             counts["own_squares"] = rows * self.columns[role] ** 2
         if self.job.protocol == "shares":
             sizes = (self.round().sent(Role.COORDINATOR), self.round(is_first=True).sent(Role.COORDINATOR))
@@ -124,9 +126,16 @@ class Workload:
         return counts
 
     def alignment(self) -> "Traffic":
-        """Return the bytes of the search for common rows, if each party has as many IDs as training rows."""
+        """Return the bytes of the search for common rows: each party has as many IDs as training rows, all common."""
         host, guest = PARTIES
-        return Traffic({(guest, host): ID_BYTES[host] * self.rows, (host, guest): ID_BYTES[guest] * self.rows})
+        dealing = Dealing(b"", self.rows, self.rows)
+        # The host returns the guest's points multiplied by its key, and the guest then tells which are common.
+        return Traffic(
+            {
+                (guest, host): POINT_BYTES * dealing.guest_room + TAG_BYTES * self.rows,
+                (host, guest): POINT_BYTES * (dealing.host_room + dealing.guest_room),
+            }
+        )
 
     def exchange(self) -> "Traffic":
         """Return the vectors that the parties exchange before the first round: their columns under masks."""

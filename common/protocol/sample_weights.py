@@ -76,8 +76,8 @@ class SampleWeights:
             raise DataError(
                 "every training row has the weight 0: correct the column of `label.weight`, or set another `seed`"
             )
-        by_label = _by_label(class_weight, labels, of_rows / of_rows.max())
         relative = of_rows / of_rows.max()
+        by_label = _by_label(class_weight, labels, relative)
         relative *= by_label / by_label.max()
         relative /= relative.mean()
         unevenness = _rms(relative)
@@ -99,9 +99,9 @@ class SampleWeights:
         del of_rows, by_label
         # Powers of two, so the products are exact.
         relative *= 2.0 ** (math.floor(math.log2(MAX_RMS / unevenness)) + WEIGHT_BITS)
-        rounded = _rounded(relative, labels, seed)
-        rounded /= 2**WEIGHT_BITS
-        return cls(rounded, WEIGHT_BITS)
+        _round(relative, labels, seed)
+        relative /= 2**WEIGHT_BITS
+        return cls(relative, WEIGHT_BITS)
 
 
 def n_effective(weights: FloatVector) -> float:
@@ -136,7 +136,7 @@ def _rms(values: FloatVector) -> float:
     return float(np.sqrt(np.square(values).mean()))
 
 
-def _rounded(values: FloatVector, labels: FloatVector, seed: int) -> FloatVector:
+def _round(values: FloatVector, labels: FloatVector, seed: int) -> None:
     """Round to integers so that the sum over the rows of each label is right, in rows that are drawn by a seed.
 
     Rounding the cumulative sums carries the error of each row on to the next. The drawn order keeps the rounding apart
@@ -148,6 +148,5 @@ def _rounded(values: FloatVector, labels: FloatVector, seed: int) -> FloatVector
     sums = values[order]
     np.cumsum(sums, out=sums)
     np.rint(sums, out=sums)
-    rounded = np.empty_like(values)
-    rounded[order] = np.diff(sums, prepend=0.0)
-    return rounded
+    sums[1:] -= sums[:-1]
+    values[order] = sums

@@ -139,11 +139,16 @@ class FileArray(Array[ScalarT]):
         if len(rows) and not (rows[0] >= 0 and rows[-1] < self._n_rows):
             raise IndexError(f"row {rows[-1]} of {self._n_rows}")
         found: NDArray[Any] = np.empty((len(rows), *self._row_shape), self._dtype)
-        of_span = rows // max(1, _SPAN_BYTES // max(1, self._row_bytes))
-        bounds = [0, *(np.flatnonzero(np.diff(of_span)) + 1).tolist(), len(rows)]
-        for start, end in pairwise(bounds if len(rows) else []):
-            first, last = int(rows[start]), int(rows[end - 1])
-            found[start:end] = self._read(first, last + 1)[rows[start:end] - first]
+        if not len(rows):
+            return found
+        size = max(1, _SPAN_BYTES // max(1, self._row_bytes))
+        edges = np.arange(rows[0], rows[-1] + 1, size)
+        for start, end in pairwise([*np.searchsorted(rows, edges).tolist(), len(rows)]):
+            if start < end:
+                first = int(rows[start])
+                span = self._read(first, int(rows[end - 1]) + 1)
+                # The rows are in the span. With another mode than `raise`, numpy writes to `out` without a copy.
+                np.take(span, rows[start:end] - first, axis=0, out=found[start:end], mode="clip")
         return found
 
 

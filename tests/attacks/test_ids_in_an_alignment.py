@@ -7,12 +7,21 @@ import pytest
 
 import trilateral.common.data.alignment.guest_session as guest_session
 import trilateral.common.data.alignment.host_session as host_session
-from trilateral.common.curve25519.points import POINT_BYTES, new_key, new_key_pair, split_points
-from trilateral.common.data.alignment import dealing
+from tests.support.curve import TWIST_ORDER, on_curve, times, to_bytes, to_int
+from trilateral.common.curve25519 import points
+from trilateral.common.curve25519.points import (
+    ORDER,
+    POINT_BYTES,
+    encode_to_curve,
+    new_key,
+    new_key_pair,
+    split_points,
+)
+from trilateral.common.data.alignment import dealing, intersection
 from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.alignment.guest_session import GuestSession
 from trilateral.common.data.alignment.host_session import HostSession
-from trilateral.common.data.alignment.intersection import blind
+from trilateral.common.data.alignment.intersection import DOMAIN, blind
 from trilateral.common.data.alignment.sources import MemoryIds
 from trilateral.common.data.tables.id_list import Ids
 
@@ -109,6 +118,43 @@ def test_the_host_cannot_tell_the_guests_ids_by_its_own_key() -> None:
     key = new_key()
     guessed = blind(key, GUEST_IDS)
     assert not {*points_of(sent)} & {*points_of([guessed])}
+
+
+def traits(ids: list[str]) -> list[tuple[bool, int | None]]:
+    """Of the guest's point for each ID: whether it is on the curve, and its part outside the large subgroup."""
+    dealt = Dealing.of(bytes(32), bytes(32), 1, 1)
+    points = [to_int(GuestSession(MemoryIds(Ids.of([one])), dealt).request(0)) for one in ids]
+    return [(on_curve(u), times(ORDER if on_curve(u) else TWIST_ORDER, u)) for u in points]
+
+
+def test_a_point_shows_no_bit_of_its_id() -> None:
+    """Neither multiplications by a key nor the host's knowledge of all possible IDs tell two IDs apart."""
+    assert traits(GUEST_IDS) == [(True, None)] * len(GUEST_IDS)
+
+
+def test_with_any_hash_for_a_point_the_host_tells_ids_apart_whatever_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bit whether a point is on the curve or on the twist is the same under every key, and differs between IDs."""
+    monkeypatch.setattr(points, "_map_to_curve", lambda elements: elements)
+    expected = [on_curve(to_int(encode_to_curve([one.encode()], DOMAIN))) for one in GUEST_IDS]
+    assert {*expected} == {True, False}
+    for _ in range(2):
+        assert [on for on, _ in traits(GUEST_IDS)] == expected
+
+
+def test_with_keys_that_are_no_multiples_of_the_cofactor_the_host_tells_ids_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The part of an ID's point outside the subgroup would survive the key: one of eight points."""
+
+    def odd_key(key: bytes, some: bytes) -> bytes:
+        products = [times(to_int(key) + 1, to_int(one)) for one in split_points(some)]
+        return b"".join(to_bytes(product) for product in products if product is not None)
+
+    monkeypatch.setattr(intersection, "multiply", odd_key)
+    expected = [times(ORDER, to_int(encode_to_curve([one.encode()], DOMAIN))) for one in GUEST_IDS]
+    assert len({*expected}) > 2
+    for _ in range(2):
+        assert [part for _, part in traits(GUEST_IDS)] == expected
 
 
 @pytest.mark.parametrize("ids", [GUEST_IDS, [f"x{number}" for number in range(40)]])

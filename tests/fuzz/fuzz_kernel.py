@@ -15,6 +15,7 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
+from trilateral.common.curve25519.native import _kernel as curve_kernel
 from trilateral.common.paillier.native import _kernel
 from trilateral.common.paillier.native.modulus import FORMS
 from trilateral.common.paillier.native.numbers import Elements, Numbers
@@ -190,6 +191,18 @@ class SharesFuzzer:
         return numbers
 
 
+def call_curve(draw: random.Random) -> None:
+    """Call the kernel for points with sizes that mostly fit each other. Its own tests compare the results."""
+    n = 32 * draw.randrange(20)
+    points, key = (draw.randbytes(max(0, size + draw.choice([-1, 0, 0, 0, 0, 32]))) for size in (n, 32))
+    out = bytearray(n)
+    with suppress(ValueError):
+        if draw.random() < 0.5:
+            curve_kernel.multiply(out, key, points)
+        else:
+            curve_kernel.map_to_curve(out, points)
+
+
 def main(seconds: float, seed: int) -> None:
     """Run for some seconds."""
     source, end, rounds = random.Random(seed), time.monotonic() + seconds, 0
@@ -201,6 +214,7 @@ def main(seconds: float, seed: int) -> None:
             for _ in range(5):
                 fuzzer.call_anything()
                 shares.call_anything()
+                call_curve(source)
             rounds += 1
     print(f"{rounds} rounds, seed {seed}")
 

@@ -1,21 +1,23 @@
-"""Put faults into the kernel's arithmetic, one at a time, and check that its tests catch each.
+"""Put faults into the kernels' arithmetic, one at a time, and check that their tests catch each.
 
 python -m tests.fuzz.kernel_faults [part of a name]     (make faults)
 
-Each fault is a small change of the source, as a slip in writing it would make. Where the processor has no IFMA, `ifma`
-is built in plain C.
+The kernels are those of ciphertexts and of points. Each fault is a small change of the source, as a slip in writing it
+would make. Where the processor has no IFMA, `ifma` is built in plain C.
 """
 
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.kernel_copy import PAILLIER, ROOT, SHARES, KernelCopy
+from tests.support.kernel_copy import CURVE, PAILLIER, ROOT, SHARES, KernelCopy
 from trilateral.common.paillier.native import _kernel
 
 
 class Fault(NamedTuple):
     """One change of a source file."""
 
+    kernel: Path
     name: str
     file: str
     right: str
@@ -23,12 +25,13 @@ class Fault(NamedTuple):
     wrong: str
 
 
-def _in(file: str, faults: dict[str, tuple[str, str]]) -> list[Fault]:
-    return [Fault(name, file, right, wrong) for name, (right, wrong) in faults.items()]
+def _in(kernel: Path, file: str, faults: dict[str, tuple[str, str]]) -> list[Fault]:
+    return [Fault(kernel, name, file, right, wrong) for name, (right, wrong) in faults.items()]
 
 
 FAULTS = (
     _in(
+        PAILLIER,
         "ifma.c",
         {
             "a digit of 51 bits": ("return column & every(DIGIT_MASK)", "return column & every(DIGIT_MASK >> 1)"),
@@ -77,6 +80,7 @@ FAULTS = (
         },
     )
     + _in(
+        PAILLIER,
         "avx2.c",
         {
             "a lower half one column too high": (
@@ -129,6 +133,7 @@ FAULTS = (
         },
     )
     + _in(
+        PAILLIER,
         "operations.h",
         {
             "a word of two digits only": ("shift > 2 * DIGIT_BITS - 64", "shift > 64"),
@@ -144,30 +149,82 @@ FAULTS = (
             "a draw from one table": ("i % n_tables * entries", "0 * entries"),
         },
     )
+    + _in(
+        CURVE,
+        "ifma.c",
+        {
+            "a carry out of the top worth one": (
+                "times_19(x.limb[4] >> LIMB_BITS);\n    for",
+                "(x.limb[4] >> LIMB_BITS);\n    for",
+            ),
+            "a sum without carries": ("+= y.limb[i];\n    return carry(x)", "+= y.limb[i];\n    return x"),
+            "a difference below zero": ("2 * MASK - y.limb[i]", "MASK / 4 - y.limb[i]"),
+            "the upper columns left out": ("column[i] + times_19(column[i + LIMBS])", "column[i]"),
+            "upper halves counted once": (
+                "low[i] += high[i] << 1;\n    return fold(low);\n}\n\nINLINE element square",
+                "low[i] += high[i];\n    return fold(low);\n}\n\nINLINE element square",
+            ),
+            "upper halves in the column of the lower ones": (
+                "high[i + j + 1] = add_high(high[i + j + 1], x.limb[i], y",
+                "high[i + j] = add_high(high[i + j], x.limb[i], y",
+            ),
+            "products of a square not doubled": ("low[i] <<= 1, high[i] <<= 1", "high[i] <<= 1"),
+            "squares of limbs left out": ("low[2 * i] = add_low(low[2 * i]", "low[2 * i] = add_low(low[i]"),
+            "the upper half of a small product lost": ("x.limb[i] += high[i - 1]", "x.limb[i] += 0 * high[i - 1]"),
+            "the top of a small product lost": ("x.limb[0] += times_19(high[4])", "x.limb[0] += 0 * high[4]"),
+            "a power by another exponent": ("mul(squares(p250, 5), eleven)", "mul(squares(p250, 5), x)"),
+            "p taken for a number below p": ("x.limb[0] + 19;\n", "x.limb[0] + 18;\n"),
+            "one round of carries too few": ("round < 2", "round < 1"),
+            "the topmost bit taken along": ("w[3] >> 12 & MASK", "w[3] >> 12"),
+            "bits between two words lost": ("w[0] >> 51 | w[1] << 13", "w[0] >> 51"),
+            "a point of low order not counted": (
+                "zeros += lane < count && (w",
+                "zeros += 0 < lane && lane < count && (w",
+            ),
+            "the other point of the map": (
+                "& first) | (other.limb[k] & ~first)",
+                "& ~first) | (other.limb[k] & first)",
+            ),
+            "a square root in place of a square": ("square(mul(square(x), x))", "mul(square(x), x)"),
+            "a swap left out": ("before = now", "before = bit > 3 ? now : before"),
+            "a key without its top bit": ("bit == 254 ? 1 :", ""),
+            "a key whose lowest bits count": ("bit < 3 ? 0 :", "bit < 2 ? 0 :"),
+        },
+    )
 )
+
+
+TESTS = {
+    CURVE: ("tests/unit/curve25519/test_points.py", "kernel"),
+    PAILLIER: ("tests/unit/paillier/native/test_arithmetic.py", ""),
+}
+"""The tests of a kernel, and which of them use it as it is compiled here."""
 
 
 def main(wanted: str) -> None:
     """Try each fault, and fail if one is not caught."""
     copy, missed = KernelCopy(ROOT / "build/faults"), []
     flags = ["-O1"] if "ifma" in _kernel.paths else ["-O1", "-DEMULATE_IFMA", "-Wno-psabi"]
-    tests = "tests/unit/paillier/native/test_arithmetic.py"
-    pytest = ["-m", "pytest", "-x", "-p", "no:cacheprovider", tests, "-k"]
+    pytest = ["-m", "pytest", "-x", "-p", "no:cacheprovider"]
     copy.compile(SHARES, "gcc", ["-O1"])
-    copy.compile(PAILLIER, "gcc", flags)
-    if not copy.run(*pytest, "not emulated", quiet=True):
-        sys.exit("the tests fail without a fault")
+    for kernel in TESTS:
+        copy.compile(kernel, "gcc", flags)
+    for kernel, (tests, which) in TESTS.items():
+        if not copy.run(*pytest, tests, "-k", f"{which} and not emulated".removeprefix(" and "), quiet=True):
+            sys.exit(f"the tests of {kernel} fail without a fault")
     for fault in FAULTS:
         if wanted not in fault.name:
             continue
-        source = copy.folder / PAILLIER / fault.file
+        source = copy.folder / fault.kernel / fault.file
         right = source.read_text()
         assert right.count(fault.right) == 1, fault
         source.write_text(right.replace(fault.right, fault.wrong))
-        copy.compile(PAILLIER, "gcc", flags)
-        path = "avx2" if fault.file == "avx2.c" else "ifma"
-        caught = not copy.run(*pytest, f"{path} and not emulated", quiet=True)
+        copy.compile(fault.kernel, "gcc", flags)
+        tests, which = TESTS[fault.kernel]
+        path = which or ("avx2" if fault.file == "avx2.c" else "ifma")
+        caught = not copy.run(*pytest, tests, "-k", f"{path} and not emulated", quiet=True)
         source.write_text(right)
+        copy.compile(fault.kernel, "gcc", flags)
         print(f"{'caught' if caught else 'MISSED'}: {fault.name}", flush=True)
         missed += [] if caught else [fault.name]
     sys.exit(f"{len(missed)} faults were not caught" if missed else 0)

@@ -2,8 +2,9 @@
 
 python -m tests.fuzz.sanitize [seconds]     (make sanitize)
 
-Both kernels under gcc's address and undefined-behaviour sanitizers. Then the kernel of ciphertexts again: under the
-same sanitizers with IFMA in plain C, which every processor runs, and built by clang, where undefined behaviour traps.
+All kernels under gcc's address and undefined-behaviour sanitizers. Then those of ciphertexts and of points again: under
+the same sanitizers with IFMA in plain C, which every processor runs, and built by clang, where undefined behaviour
+traps.
 """
 
 import os
@@ -11,13 +12,18 @@ import shutil
 import subprocess
 import sys
 
-from tests.support.kernel_copy import PAILLIER, ROOT, SHARES, KernelCopy
+from tests.support.kernel_copy import CURVE, PAILLIER, ROOT, SHARES, KernelCopy
 
 SANITIZERS = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 EMULATED = ["-DEMULATE_IFMA", "-Wno-psabi"]
 CLANG = ["-O3", "-fsanitize=undefined", "-fsanitize-trap=undefined"]
-TESTS = {PAILLIER: "tests/unit/paillier/native", SHARES: "tests/unit/shares/native"}
+TESTS = {
+    CURVE: "tests/unit/curve25519",
+    PAILLIER: "tests/unit/paillier/native",
+    SHARES: "tests/unit/shares/native",
+}
+WITH_IFMA = (CURVE, PAILLIER)
 FUZZ = "tests/fuzz/fuzz_kernel.py"
 
 
@@ -46,15 +52,17 @@ def main(seconds: float) -> None:
         copy.compile(kernel, "gcc", [*SANITIZERS, *WARNINGS])
     run(copy, libraries, *test, *TESTS.values())
     run(copy, libraries, FUZZ, str(seconds))
-    copy.compile(PAILLIER, "gcc", [*SANITIZERS, *WARNINGS, *EMULATED])
-    run(copy, libraries, *test, TESTS[PAILLIER])
+    for kernel in WITH_IFMA:
+        copy.compile(kernel, "gcc", [*SANITIZERS, *WARNINGS, *EMULATED])
+    run(copy, libraries, *test, *(TESTS[kernel] for kernel in WITH_IFMA))
     run(copy, libraries, FUZZ, str(seconds / 2))
     if not shutil.which("clang"):
         sys.exit("clang was not found, so its build is not tested: install it (Debian: clang)")
     for more in ([], EMULATED):
         copy.compile(SHARES, "gcc", ["-O1"])
-        copy.compile(PAILLIER, "clang", [*CLANG, *WARNINGS, *more])
-        run(copy, [], *test, TESTS[PAILLIER])
+        for kernel in WITH_IFMA:
+            copy.compile(kernel, "clang", [*CLANG, *WARNINGS, *more])
+        run(copy, [], *test, *(TESTS[kernel] for kernel in WITH_IFMA))
         run(copy, [], FUZZ, str(seconds / 4))
 
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAILLIER, SHARES = Path("common/paillier/native"), Path("common/shares/native")
+CURVE, PAILLIER, SHARES = (Path("common", name, "native") for name in ("curve25519", "paillier", "shares"))
+KERNELS = (CURVE, PAILLIER, SHARES)
 _ALWAYS = ["-frounding-math", "-fno-lto", "-shared", "-fPIC"]
 _CHECK = "import importlib, sys; assert importlib.import_module(sys.argv[1]).__file__.startswith(sys.argv[2])"
 
@@ -49,7 +50,7 @@ class KernelCopy:
             Whether it succeeded.
         """
         environment = self._environment | ({"LD_PRELOAD": " ".join(libraries)} if libraries else {})
-        for kernel in (PAILLIER, SHARES):
+        for kernel in KERNELS:
             module = ".".join(("trilateral", *kernel.parts, "_kernel"))
             check = [sys.executable, "-c", _CHECK, module, str(self.folder)]
             subprocess.run(check, check=True, cwd=self.folder, env=environment)

@@ -16,15 +16,23 @@
  * 2^53, carries below 4, and are reduced after one round of carries.
  *
  * TIME. No branch and no address depends on the key, on an element or on a point.
+ *
+ * With EMULATE_IFMA defined, the two instructions are plain C, and everything else is the same source: so the tests run on any
+ * processor.
  */
 #include "kernels.h"
 
 #if HAVE_KERNEL
 
-#include <immintrin.h>
 #include <string.h>
 
+#ifdef EMULATE_IFMA
+#define KERNEL
+#else
+#include <immintrin.h>
 #define KERNEL __attribute__((target("avx512f,avx512ifma")))
+#endif
+
 #define INLINE static inline __attribute__((always_inline)) KERNEL
 
 enum { LANES = 8, LIMBS = 5, LIMB_BITS = 51, A = 486662, A24 = (A - 2) / 4 };
@@ -38,9 +46,21 @@ typedef struct {
 #define MASK ((UINT64_C(1) << LIMB_BITS) - 1)
 #define EACH(i) for (int i = 0; i < LIMBS; i++)
 
-INLINE lanes all(uint64_t x) { return (lanes)_mm512_set1_epi64((long long)x); }
+INLINE lanes all(uint64_t x) { return (lanes){0} + x; }
+
+#ifdef EMULATE_IFMA
+INLINE lanes add_product(lanes c, lanes a, lanes b, int shift) {
+    const uint64_t low = (UINT64_C(1) << 52) - 1;
+    for (int i = 0; i < LANES; i++) c[i] += (uint64_t)((unsigned __int128)(a[i] & low) * (b[i] & low) >> shift) & low;
+    return c;
+}
+INLINE lanes add_low(lanes c, lanes a, lanes b) { return add_product(c, a, b, 0); }
+INLINE lanes add_high(lanes c, lanes a, lanes b) { return add_product(c, a, b, 52); }
+#else
 INLINE lanes add_low(lanes c, lanes a, lanes b) { return (lanes)_mm512_madd52lo_epu64((__m512i)c, (__m512i)a, (__m512i)b); }
 INLINE lanes add_high(lanes c, lanes a, lanes b) { return (lanes)_mm512_madd52hi_epu64((__m512i)c, (__m512i)a, (__m512i)b); }
+#endif
+
 INLINE lanes times_19(lanes x) { return (x << 4) + (x << 1) + x; }
 
 INLINE element small(uint64_t x) {

@@ -15,6 +15,7 @@ from trilateral.common.data.party_data import describe_repeated
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.tables.id_form import normalise
 from trilateral.common.data.tables.table import stream_table
+from trilateral.common.scratch.arrays import IN_MEMORY, Scratch
 
 _MIN_KNOWN = 0.01
 """The share of known categories below which a column is reported. By default, every known category alone was at least
@@ -22,7 +23,11 @@ this frequent in the training rows."""
 
 
 def score_table(
-    model: PartyModel, dataset: DatasetConfig, rows: ScoredRows, on_progress: Callable[[int], None]
+    model: PartyModel,
+    dataset: DatasetConfig,
+    rows: ScoredRows,
+    on_progress: Callable[[int], None],
+    scratch: Scratch = IN_MEMORY,
 ) -> list[str]:
     """Read a table in bounded memory, score its rows and add them to `rows`.
 
@@ -31,6 +36,7 @@ def score_table(
         dataset: the settings of the table. Only the ID and the features of the model are read.
         rows: receives the scored rows and is finished at the end.
         on_progress: is called after each chunk with the number of rows so far. Its exceptions end the reading.
+        scratch: where the columns lie if rows that are far apart may have to be merged.
 
     Returns:
         Warnings for this party only: a sentence about the rows that repeat an ID, and one for each categorical column
@@ -38,6 +44,7 @@ def score_table(
 
     Raises:
         DataError: the table cannot be used. The text has the column and the number of faulty rows.
+        ConfigError: there is no room for the columns.
         OSError: the rows cannot be written.
     """
     steps, weights = model.steps, np.array(model.training_weights)
@@ -45,7 +52,7 @@ def score_table(
     known = [column for column in categorical if column.known]
     n_present, n_known = Counter[str](), Counter[str]()
     n_repeated = 0
-    for chunk in stream_table(dataset, steps.features, categorical, missing=model.missing):
+    for chunk in stream_table(dataset, steps.features, categorical, missing=model.missing, scratch=scratch):
         n_repeated += chunk.n_repeated
         scores = score_features(steps, weights, chunk.features)
         for column in known:

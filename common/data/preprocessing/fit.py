@@ -270,11 +270,18 @@ def _is_constant(smallest: float, largest: float) -> bool:
 
 def _is_too_rare(values: FloatVector) -> bool:
     """Return whether most values are equal and fewer than `MIN_ROWS` differ."""
+    error = _CONSTANT * max(abs(values.min()), abs(values.max()))
+    # If so, more than half of any 2 `MIN_ROWS` values are equal, and their median is one of them. This is fast to test,
+    # and few columns pass.
+    some = np.sort(values[: 2 * MIN_ROWS])
+    n_equal = np.count_nonzero(np.abs(some - some[len(some) // 2]) <= 2 * error)
+    if len(some) == 2 * MIN_ROWS and math.isfinite(error) and n_equal <= MIN_ROWS:
+        return False
     # If more than half of the values are equal, so is the median.
     usual = np.partition(values, len(values) // 2)[len(values) // 2]
     distances = values - usual
     np.abs(distances, out=distances)
-    n_others = int(np.count_nonzero(distances > _CONSTANT * max(abs(values.min()), abs(values.max()))))
+    n_others = int(np.count_nonzero(distances > error))
     return n_others < MIN_ROWS and 2 * n_others < len(values)
 
 

@@ -28,3 +28,11 @@ def test_a_fit_weighs_relative_errors() -> None:
     *small, (counts, seconds) = rows_of(0.5, 2e-6, 0)
     found = fit([*small, (counts, 1.1 * seconds)], ("once", "rows"))
     assert found["once"] == pytest.approx(0.5, rel=0.02)
+
+
+def test_what_was_too_small_to_measure_does_not_count() -> None:
+    rows = rows_of(0.5, 2e-6, 3e-8)
+    assert fit([*rows, ({"once": 1, "rows": 10, "values": 10}, 0.0)], ("once", "rows", "values")) == pytest.approx(
+        {"once": 0.5, "rows": 2e-6, "values": 3e-8}, rel=1e-3
+    )
+    assert fit([({"once": 1}, 0.0)], ("once",)) == {}

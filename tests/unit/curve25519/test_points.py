@@ -1,13 +1,19 @@
 """The hash and X25519 give the published values, the kernel gives those of libsodium, and keys undo each other."""
 
 from secrets import token_bytes
+from types import ModuleType
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trilateral.common.curve25519 import path, points, reference
+from tests.support import emulated_kernel
+from tests.support.curve import TWIST_ORDER, P, on_curve, times, to_bytes, to_int
+from tests.support.emulated_kernel import EMULATED
+from tests.support.kernel_copy import CURVE, ROOT
+from trilateral.common.curve25519 import native, path, points
+from trilateral.common.curve25519.native import _kernel
 from trilateral.common.curve25519.points import (
     ORDER,
     LowOrderError,
@@ -18,7 +24,6 @@ from trilateral.common.curve25519.points import (
     split_points,
 )
 
-P = reference.P
 LOW_ORDER = [
     0,
     1,
@@ -29,17 +34,17 @@ LOW_ORDER = [
 """All coordinates of points of order 1, 2, 4 and 8, of the curve and of its twist."""
 
 
-@pytest.fixture(params=["libsodium"] if path.obstacle() else ["libsodium", "kernel"], autouse=True)
+@pytest.fixture(scope="session")
+def emulated(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    folder = emulated_kernel.shared_folder(tmp_path_factory.getbasetemp(), "emulated-curve")
+    return emulated_kernel.load(emulated_kernel.build(folder, ROOT / CURVE), _kernel.__name__)
+
+
+@pytest.fixture(params=["libsodium", EMULATED] if path.obstacle() else ["libsodium", "kernel", EMULATED], autouse=True)
 def _arithmetic(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(path._Choice, "kernel", request.param == "kernel")
-
-
-def to_bytes(u: int) -> bytes:
-    return u.to_bytes(32, "little")
-
-
-def on_curve(u: int) -> bool:
-    return pow(u * (u * (u + 486662) + 1), (P - 1) // 2, P) in {0, 1}
+    monkeypatch.setattr(path._Choice, "kernel", request.param != "libsodium")
+    if request.param == EMULATED:
+        monkeypatch.setattr(native, "_kernel", request.getfixturevalue("emulated"))
 
 
 @pytest.mark.parametrize(
@@ -118,6 +123,15 @@ def test_the_map_is_right_at_the_edges(t: int) -> None:
 def test_every_hash_is_on_the_curve_and_none_on_the_twist() -> None:
     hashed = encode_to_curve((b"%d" % number for number in range(300)), b"test")
     assert all(on_curve(int.from_bytes(one, "little")) for one in split_points(hashed))
+
+
+def test_every_product_lies_in_a_subgroup_of_prime_order_whatever_the_point() -> None:
+    """So no key shows its remainder by 8, nor a point its part outside the subgroup."""
+    some, key = token_bytes(32 * 40), new_key()
+    for point, product in zip(split_points(some), split_points(multiply(key, some)), strict=True):
+        order = ORDER if on_curve(to_int(point)) else TWIST_ORDER
+        assert times(order, to_int(product)) is None
+        assert on_curve(to_int(product)) is on_curve(to_int(point))
 
 
 def test_the_domain_separates() -> None:

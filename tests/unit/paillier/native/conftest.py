@@ -1,6 +1,5 @@
 """Tests with the fixture `path` run once on each path of the kernel, and once on `ifma` in plain C."""
 
-import os
 import sys
 from types import ModuleType
 
@@ -15,11 +14,7 @@ from trilateral.common.paillier.native.modulus import KernelPath
 
 @pytest.fixture(scope="session")
 def emulated(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
-    folder /= "emulated"
-    folder.mkdir(exist_ok=True)
+    folder = emulated_kernel.shared_folder(tmp_path_factory.getbasetemp(), "emulated")
     return emulated_kernel.load(emulated_kernel.build(folder))
 
 
