@@ -843,7 +843,7 @@ LOCAL = [
     Case(
         no_kernel_of_alignments,
         NOTE,
-        "arithmetic of alignments: libsodium, about five times slower than the kernel, because the processor has no",
+        "arithmetic of alignments: libsodium, about six times slower than the kernel, because the processor has no",
     ),
     Case(many_threads, WARNING, "limits.threads: 1000 threads on "),
     Case(
