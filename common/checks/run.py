@@ -6,6 +6,7 @@ from pathlib import Path
 
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.checks.certificate import check_certificate
+from trilateral.common.checks.engine import check_engine
 from trilateral.common.checks.finding import Finding, faults, note
 from trilateral.common.checks.listening import check_listening
 from trilateral.common.checks.machine import check_machine
@@ -47,6 +48,7 @@ def check_process(path: Path, job_path: Path | None = None, *, peers: bool = Tru
     yield from check_state(config)
     yield from check_scratch(config)
     yield from check_certificate(config)
+    yield from check_engine(config)
     yield from check_listening(config)
     yield from check_tables(config, job)
     if peers:

@@ -610,6 +610,11 @@ def no_kernel_of_shares(setting: Setting) -> None:
     setting.monkeypatch.setattr(machine, "best_level", lambda: (0, "the processor has no AES instructions"))
 
 
+def no_kernel_of_alignments(setting: Setting) -> None:
+    setting.monkeypatch.setattr(machine, "uses_kernel", lambda: False)
+    setting.monkeypatch.setattr(machine, "obstacle_of_curve", lambda: "the processor has no AVX-512")
+
+
 def many_threads(setting: Setting) -> None:
     setting.settings[Role.GUEST]["limits"] = {"threads": 1000}
 
@@ -834,6 +839,11 @@ LOCAL = [
         no_kernel_of_shares,
         WARNING,
         "arithmetic of shares: numpy, about forty times slower than the kernel, because the processor has no AES",
+    ),
+    Case(
+        no_kernel_of_alignments,
+        NOTE,
+        "arithmetic of alignments: libsodium, about five times slower than the kernel, because the processor has no",
     ),
     Case(many_threads, WARNING, "limits.threads: 1000 threads on "),
     Case(
