@@ -264,7 +264,7 @@ class PaillierArithmetic(ABC):
         session: PaillierSession,
         phase: Phase,
     ) -> None:
-        columns = np.asarray(block.columns)
+        columns = block.columns
         check_scaled(columns)
         self._job = job
         self._block = block
