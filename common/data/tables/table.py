@@ -309,10 +309,10 @@ def stream_table(
     distinct = DistinctIds.of(normalise(written, dataset.id_form, len(dataset.id_columns)).ids)
     in_file = np.argsort(distinct.first)
     kept = distinct.first[in_file]
-    owner = distinct.owners()
+    owner = distinct.owners() if dataset.repeated_ids == "aggregate" else None
 
     def arrange(column: Column) -> Column:
-        return aggregate_column(owner, column)[in_file] if dataset.repeated_ids == "aggregate" else column[kept]
+        return column[kept] if owner is None else aggregate_column(owner, column)[in_file]
 
     features_of_ids = gathered.finish(arrange, len(kept))
     for start in range(0, len(kept), rows):
