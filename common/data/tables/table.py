@@ -156,7 +156,7 @@ def read_table(dataset: DatasetConfig, scratch: Scratch = IN_MEMORY) -> PartyTab
         arrange = partial(aggregate_column, owner)
     else:
         weights = None if weights is None else weights[first]
-        arrange = None if distinct.is_table else operator.itemgetter(first)
+        arrange = None if distinct.is_in_order else operator.itemgetter(first)
     joined = gathered.finish(arrange, len(first))
     y = None if y is None else y[first]
     if label is not None and y is not None and (y == y[0]).all():
