@@ -48,6 +48,11 @@ class TrialCluster:
         if pid in self.pids:
             os.kill(pid, signal.SIGKILL)
 
+    def kill_one(self, number: int) -> None:
+        """Kill one of the workers that the scheduler knows, chosen by a number."""
+        pids = self.pids
+        self.kill(pids[number % len(pids)])
+
     def logs(self) -> str:
         """Return what the scheduler and all workers have logged."""
         return "\n".join(self._cluster.get_logs().values())

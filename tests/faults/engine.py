@@ -61,7 +61,7 @@ class Trials:
         eventually_in_thread(lambda: self._connection.n_workers == N_WORKERS, PATIENCE)
         after, victim = rng.uniform(0, self._seconds), rng.randrange(N_WORKERS)
         before, begun = self._connection.n_losses, time.monotonic()
-        killer = threading.Timer(after, lambda: self._cluster.kill(self._cluster.pids[victim]))
+        killer = threading.Timer(after, lambda: self._cluster.kill_one(victim))
         killer.start()
         outcome = self._train(self._connection.open_engine)
         killer.join()
