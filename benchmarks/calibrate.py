@@ -61,13 +61,16 @@ TRAININGS = (
 )
 ALIGNMENTS = (20_000, 100_000, 300_000)
 
-PARTY_SETUP: Sequence[Count] = ("once", "rows", "own_values", "own_squares", "values")
+PARTY_SETUP: Mapping[Protocol, Sequence[Count]] = {
+    "paillier": ("once", "rows", "own_values", "own_squares"),
+    "shares": ("once", "rows", "own_values", "own_squares", "values"),
+}
 PARTY_ROUND: Mapping[Protocol, Sequence[Count]] = {
     "paillier": ("once", "ciphertexts", "products"),
     "shares": ("once", "dealt", "values"),
 }
 COORDINATOR_ROUND: Mapping[Protocol, Sequence[Count]] = {"paillier": ("once", "sums"), "shares": ("once", "dealt")}
-MEMORY: Sequence[Count] = ("once", "rows", "group_values")
+MEMORY: Sequence[Count] = ("rows", "group_values")
 ARRAYS: Mapping[Protocol, Sequence[Count]] = {
     "paillier": ("rows", "own_values"),
     "shares": ("rows", "own_values", "values"),
@@ -91,15 +94,12 @@ def fit(rows: Iterable[tuple[Mapping[str, float], float]], names: Sequence[Any])
     return {name: float(f"{value:.4g}") for name, value in zip(names, found / sizes, strict=True) if value > 0}
 
 
-def fit_protocol(trainings: Sequence[MeasuredTraining], protocol: Protocol) -> dict[str, Any]:
+def fit_protocol(
+    trainings: Sequence[MeasuredTraining], protocol: Protocol, arrays: Terms, memory: Terms
+) -> dict[str, Any]:
     """Return the constants of one protocol, as `ProtocolConstants` has them."""
-    of_parties = _fit_seconds(trainings, PARTIES, PARTY_SETUP, PARTY_ROUND[protocol])
+    of_parties = _fit_seconds(trainings, PARTIES, PARTY_SETUP[protocol], PARTY_ROUND[protocol])
     of_coordinator = _fit_seconds(trainings, (Role.COORDINATOR,), ("once",), COORDINATOR_ROUND[protocol])
-    on_disk = [each for each in trainings if each.run.on_disk]
-    arrays = fit(
-        [(work_of(each.run).whole.counts(role), each.scratch_mb[role]) for each in on_disk for role in PARTIES],
-        ARRAYS[protocol],
-    )
     setup_rows, round_rows = [], []
     for each in trainings:
         work = work_of(each.run, each.rounds)
@@ -121,16 +121,7 @@ def fit_protocol(trainings: Sequence[MeasuredTraining], protocol: Protocol) -> d
         "party_round": of_parties[1],
         "coordinator_setup": of_coordinator[0],
         "coordinator_round": of_coordinator[1],
-        "party_memory": fit(
-            [
-                (counts, memory_mb - min(total(arrays, counts), each.run.memory_mb))
-                for each in trainings
-                for counts, memory_mb in (
-                    (work_of(each.run).whole.counts(role), each.memory_mb[role]) for role in PARTIES
-                )
-            ],
-            MEMORY,
-        ),
+        "party_memory": memory,
         "party_arrays": arrays,
         "coordinator_memory": fit(
             [(work_of(each.run).counts(Role.COORDINATOR), each.memory_mb[Role.COORDINATOR]) for each in trainings],
@@ -141,6 +132,32 @@ def fit_protocol(trainings: Sequence[MeasuredTraining], protocol: Protocol) -> d
         "setup_overlap": setup_overlap,
         "round_overlap": round_overlap,
     }
+
+
+def fit_arrays(trainings: Sequence[MeasuredTraining], protocol: Protocol) -> Terms:
+    """Return the sizes of a party's arrays from the trainings in which all of them lay in scratch space."""
+    return fit(
+        [
+            (work_of(each.run).whole.counts(role), each.scratch_mb[role])
+            for each in trainings
+            if each.run.protocol == protocol and each.run.on_disk
+            for role in PARTIES
+        ],
+        ARRAYS[protocol],
+    )
+
+
+def fit_memory(trainings: Sequence[MeasuredTraining], arrays: Mapping[Protocol, Terms]) -> dict[Protocol, Terms]:
+    """Return the memory of a party besides its arrays. Only what the program itself takes depends on the protocol."""
+    rows = []
+    for each in trainings:
+        for role in PARTIES:
+            counts = work_of(each.run).whole.counts(role)
+            in_memory = min(total(arrays[each.run.protocol], counts), each.run.memory_mb)
+            rows.append(({**counts, each.run.protocol: 1}, each.memory_mb[role] - in_memory))
+    found = fit(rows, (*PROTOCOLS, *MEMORY))
+    common = {name: found[name] for name in MEMORY if name in found}
+    return {protocol: {"once": found.get(protocol, 0.0), **common} for protocol in PROTOCOLS}
 
 
 def _fit_seconds(
@@ -218,12 +235,17 @@ def measure() -> Constants:
 def constants_of(trainings: Sequence[MeasuredTraining], alignments: Sequence[MeasuredAlignment]) -> Constants:
     """Return the constants that fit measurements."""
     own = {each: [training for training in trainings if training.run.protocol == each] for each in PROTOCOLS}
+    arrays = {protocol: fit_arrays(trainings, protocol) for protocol in PROTOCOLS}
+    memory = fit_memory(trainings, arrays)
     return Constants.model_validate(
         {
             "machine": processor_name(),
             "measured": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
             "arithmetic": use_arithmetic(),
-            **{protocol: fit_protocol(own[protocol], protocol) for protocol in PROTOCOLS},
+            **{
+                protocol: fit_protocol(own[protocol], protocol, arrays[protocol], memory[protocol])
+                for protocol in PROTOCOLS
+            },
             "alignment": fit_alignment(alignments),
         }
     )

@@ -1,7 +1,7 @@
 """The guest's arithmetic: [4 d] for the host, and X_B'[d], X_B'[h] and the loss for the coordinator."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from trilateral.common.base.errors import DataError, ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.paillier.cipher import EncryptedVector
-from trilateral.common.paillier.ciphertexts import Ciphertexts
+from trilateral.common.paillier.ciphertexts import Ciphertexts, joined
 from trilateral.common.protocol.arithmetic import PaillierArithmetic, PaillierSession
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.bounds import PIECE
@@ -39,6 +39,8 @@ class _Sum:
     """Take the sums."""
     answer: Kind | None
     """As what the sums go to the host; None if they do not."""
+    waiting: list[VectorPiece] = field(default_factory=list)
+    """Pieces for the next task."""
 
 
 class GuestArithmetic(PaillierArithmetic):
@@ -142,25 +144,40 @@ class GuestArithmetic(PaillierArithmetic):
 
         The sums go to the products, and with fresh randomness to the host.
         """
-        scale, products = wanted.scale, wanted.products
-        first = piece.offset * scale.layout.slots
-        values = wanted.own[first : first + len(piece.ciphertexts) * scale.layout.slots]
-        if isinstance(products, ProductsHere):
-            received = self._opened(piece)
-            with self._phase("encrypt"):
-                sums = self._cipher.add_plaintexts(received, scale.layout.pack(values))
-                fresh = None if wanted.answer is None else self._cipher.rerandomise(sums)
-            yield from self._answer(piece, wanted, fresh)
-            yield from products.add_opened(sums, is_last)
-            yield from self._used(piece, wanted, is_last)
+        products = wanted.products
+        if not isinstance(products, ProductsHere):
+            yield from self._add_on_worker(piece, wanted, is_last)
             return
+        received = self._opened(piece)
+        with self._phase("encrypt"):
+            slots = wanted.scale.layout.slots
+            values = wanted.own[piece.offset * slots : (piece.offset + len(received)) * slots]
+            sums = self._cipher.add_plaintexts(received, wanted.scale.layout.pack(values))
+            fresh = None if wanted.answer is None else self._cipher.rerandomise(sums)
+        yield from self._answer(piece, wanted, fresh)
+        yield from products.add_opened(sums, is_last)
+        yield from self._used(piece, wanted, is_last)
+
+    def _add_on_worker(self, piece: VectorPiece, wanted: _Sum, is_last: bool) -> Iterator[Envelope]:
+        """Do the same on a worker, for several pieces at a time."""
+        wanted.waiting.append(piece)
+        if len(wanted.waiting) < self._task_pieces and not is_last:
+            return
+        pieces = tuple(wanted.waiting)
+        wanted.waiting.clear()
+        first, slots = pieces[0].offset, wanted.scale.layout.slots
+        values = wanted.own[first * slots : (piece.offset + len(piece.ciphertexts)) * slots]
 
         def use(fresh: Ciphertexts) -> Iterator[Envelope]:
-            yield from self._answer(piece, wanted, fresh)
-            yield from products.add(fresh, is_last)
-            yield from self._used(piece, wanted, is_last)
+            for each in pieces:
+                start = each.offset - first
+                part = fresh[start : start + len(each.ciphertexts)]
+                yield from self._answer(each, wanted, part)
+                yield from wanted.products.add(part, is_last and each is piece)
+                yield from self._used(each, wanted, is_last and each is piece)
 
-        self.tasks.add(self._engine.submit(summed, self._cipher, scale, piece.ciphertexts, values, urgent=True), use)
+        received = joined([each.ciphertexts for each in pieces])
+        self.tasks.add(self._engine.submit(summed, self._cipher, wanted.scale, received, values, urgent=True), use)
         yield from self._keep_few()
 
     def _answer(self, piece: VectorPiece, wanted: _Sum, fresh: Ciphertexts | None) -> Iterator[Envelope]:

@@ -44,8 +44,8 @@ class HostArithmetic(PaillierArithmetic):
         phase: Phase,
     ) -> None:
         super().__init__(job, block, session, phase)
-        self._outgoing: Iterator[None] = iter(())
-        """Each step begins the encryption of one more piece of the attempt."""
+        self._outgoing: Iterator[int] = iter(())
+        """Each step begins the encryption of some more pieces of the attempt, and gives their number."""
         self._n_sent = 0
         """Pieces of the attempt that have left."""
         self._n_answered: dict[Kind, int] = {}
@@ -95,7 +95,7 @@ class HostArithmetic(PaillierArithmetic):
             )
         yield from self._go_on(Kind.SCORES, done.n_rows // scale.piece_samples)
 
-    def _score_change(self, key: RoundKey, columns: FloatRows, direction: FloatVector) -> Iterator[None]:
+    def _score_change(self, key: RoundKey, columns: FloatRows, direction: FloatVector) -> Iterator[int]:
         scale = self._scale(len(columns))
         yield from self._pieces(key, Kind.SCORE_CHANGE, self._scores(columns, direction, scale), scale)
 
@@ -108,8 +108,9 @@ class HostArithmetic(PaillierArithmetic):
         """
         if answered is not None:
             self._n_answered[answered] = max(n_pieces, self._n_answered.get(answered, 0))
-        while self._n_sent - sum(self._n_answered.values()) < self._window and next(self._outgoing, False) is None:
-            self._n_sent += 1
+        most = self._window - self._task_pieces
+        while self._n_sent - sum(self._n_answered.values()) <= most and (n_more := next(self._outgoing, 0)):
+            self._n_sent += n_more
             yield from self._keep_few()
 
     def _squares(self, scores: NDArray[np.int64], scale: RoundScale) -> mpz:
@@ -148,7 +149,8 @@ class HostArithmetic(PaillierArithmetic):
 
         def use(piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
             yield from start().add(piece.ciphertexts, is_last)
-            yield from self._go_on(kind, (piece.offset + len(piece.ciphertexts)) // PIECE)
+            stop = piece.total + PIECE - 1 if is_last else piece.offset + len(piece.ciphertexts)
+            yield from self._go_on(kind, stop // PIECE)
             yield from self._done_with(piece, scale, is_last)
 
         return Expected(kind, scale.layout.n_groups(scale.n_samples), use), start

@@ -36,6 +36,9 @@ class Ciphertexts:
     def __len__(self) -> int:
         return len(self.data) // self.width
 
+    def __reduce__(self) -> tuple[type[Self], tuple[bytes, int]]:
+        return type(self), (bytes(self.data), self.width)
+
     def __iter__(self) -> Iterator[mpz]:
         data, width = self.data, self.width
         return (mpz.from_bytes(bytes(data[start : start + width]), "big") for start in range(0, len(data), width))

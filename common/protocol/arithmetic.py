@@ -54,6 +54,10 @@ LARGEST_HOLDOUT_SCORE = 1e100
 """Maximum size of a hold-out score. These scores travel in clear, so no fixed-point range bounds them, but their sums
 must stay finite."""
 
+TASK_PIECES = 4
+"""Pieces that a task on a worker encrypts, or adds to, so that its work takes far longer than to send it there. In this
+process the pieces leave one by one."""
+
 
 @dataclass(frozen=True)
 class Introduction:
@@ -264,7 +268,7 @@ class PaillierArithmetic(ABC):
         session: PaillierSession,
         phase: Phase,
     ) -> None:
-        columns = np.asarray(block.columns)
+        columns = block.columns
         check_scaled(columns)
         self._job = job
         self._block = block
@@ -278,6 +282,8 @@ class PaillierArithmetic(ABC):
         """See Arithmetic."""
         self._window = window_pieces(job)
         """Pieces of the host's vectors that may be without an answer."""
+        self._task_pieces = 1 if self._engine.at_once else min(TASK_PIECES, self._window)
+        """Pieces that one task encrypts, or adds to."""
         self._placed: dict[int, Placed[FloatMatrix]] = {}
         """The training columns that workers have, by their first row."""
         self._extremes: Extremes | None = None
@@ -376,8 +382,8 @@ class PaillierArithmetic(ABC):
         values: NDArray[np.int64],
         scale: RoundScale,
         ahead: tuple[Kind, Sequence[mpz]] | None = None,
-    ) -> Iterator[None]:
-        """Encrypt a packed vector for the peer, piece by piece: each step begins the encryption of a piece.
+    ) -> Iterator[int]:
+        """Encrypt a packed vector for the peer: each step begins the encryption of `_task_pieces` pieces.
 
         Args:
             key: the attempt.
@@ -386,27 +392,41 @@ class PaillierArithmetic(ABC):
             scale: the scale of the batch.
             ahead: the kind and the plaintexts of a short vector that is encrypted with the first piece, at no cost, and
                 leaves ahead of it.
+
+        Yields:
+            The number of pieces.
         """
         total = scale.layout.n_groups(len(values))
-        for number, rows in enumerate(blocks_of(len(values), scale.piece_samples)):
+        for number, rows in enumerate(blocks_of(len(values), self._task_pieces * scale.piece_samples)):
             first = ahead if number == 0 else None
             with self._phase("encrypt"):
                 further = () if first is None else first[1]
                 task = self._engine.submit(encrypted, self._cipher, scale, values[rows], further, urgent=True)
+            offset = number * self._task_pieces * PIECE
+            stop = min(offset + self._task_pieces * PIECE, total)
             kind_ahead = None if first is None else first[0]
-            self.tasks.add(
-                task, partial(self._send_piece, key, kind, offset=number * PIECE, total=total, ahead=kind_ahead)
-            )
-            yield
+            self.tasks.add(task, partial(self._send_pieces, key, kind, place=(offset, stop, total), ahead=kind_ahead))
+            yield -(-(stop - offset) // PIECE)
 
-    def _send_piece(
-        self, key: RoundKey, kind: Kind, ciphertexts: Ciphertexts, *, offset: int, total: int, ahead: Kind | None
+    def _send_pieces(
+        self, key: RoundKey, kind: Kind, ciphertexts: Ciphertexts, *, place: tuple[int, int, int], ahead: Kind | None
     ) -> Iterator[Envelope]:
-        """Send a piece of a vector, and ahead of it the short vector whose ciphertexts follow those of the piece."""
-        n_own = min(PIECE, total - offset)
+        """Send pieces of a vector, and ahead of them the short vector whose ciphertexts follow theirs.
+
+        Args:
+            key: the attempt.
+            kind: what the vector is.
+            ciphertexts: those of the pieces, then those of the short vector.
+            place: the offsets of the first piece and of what follows the last one, and the length of the vector.
+            ahead: the kind of the short vector; None if there is none.
+        """
+        first, stop, total = place
         if ahead is not None:
-            yield Envelope(self.peer, VectorPiece(key, ahead, 0, len(ciphertexts) - n_own, ciphertexts[n_own:]))
-        yield Envelope(self.peer, VectorPiece(key, kind, offset, total, ciphertexts[:n_own]))
+            further = ciphertexts[stop - first :]
+            yield Envelope(self.peer, VectorPiece(key, ahead, 0, len(further), further))
+        for offset in range(first, stop, PIECE):
+            piece = ciphertexts[offset - first : min(offset + PIECE, stop) - first]
+            yield Envelope(self.peer, VectorPiece(key, kind, offset, total, piece))
 
     def _keep_few(self) -> Iterator[Envelope]:
         """Use the results of tasks, and wait until no more are under way than the engine needs."""

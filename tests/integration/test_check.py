@@ -46,7 +46,7 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.cost import estimate
 from trilateral.common.jobs.journal import JOURNAL, VERSION, Journal
 from trilateral.common.jobs.ledger import LEDGER, Ledger
-from trilateral.common.jobs.quota import ScoreQuota
+from trilateral.common.jobs.quota import IdQuota, ScoreQuota
 from trilateral.common.jobs.sealing import Sealer
 from trilateral.common.observe.audit import LOG, Audit
 from trilateral.common.paillier.native.path import INSTRUCTIONS
@@ -54,6 +54,7 @@ from trilateral.common.process import memory
 from trilateral.common.process.description import ask_description
 from trilateral.common.process.state_folder import held_state
 from trilateral.common.protocol.batches import holdout_split
+from trilateral.common.scratch.folders import SCRATCH
 from trilateral.common.trial import authority as authority_module
 from trilateral.common.trial.authority import Authority
 from trilateral.common.trial.localhost import free_addresses
@@ -378,6 +379,18 @@ def no_scores_left(setting: Setting) -> None:
     ScoreQuota(setting.state(Role.HOST), 1_000_000).spend(999_990)
 
 
+def few_ids_left(setting: Setting) -> None:
+    setting.start_job(aligned=False)
+    IdQuota(setting.state(Role.HOST), 20_000_000).spend(19_999_000)
+
+
+def neither_ids_nor_scores_nor_points_left(setting: Setting) -> None:
+    no_scores_left(setting)
+    no_points_left(setting)
+    setting.start_job(aligned=False)
+    IdQuota(setting.state(Role.HOST), 20_000_000).spend(20_000_000)
+
+
 def no_points_left(setting: Setting) -> None:
     setting.start_job()
     Ledger(setting.state(Role.HOST), Role.HOST).add_point(DATASET, "earlier", 1)
@@ -567,6 +580,34 @@ def a_full_disk(setting: Setting) -> None:
     setting.monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=50 * 2**20))
 
 
+def scratch(setting: Setting, **settings: Any) -> None:
+    setting.settings[Role.GUEST]["scratch"] = settings
+
+
+def more_scratch_space_than_there_is(setting: Setting) -> None:
+    scratch(setting, max_gb=1e9)
+
+
+def a_scratch_folder_that_others_can_read(setting: Setting) -> None:
+    (setting.folder / SCRATCH).mkdir()
+    (setting.folder / SCRATCH).chmod(0o755)
+    scratch(setting, folder=str(setting.folder))
+
+
+def a_scratch_folder_of_someone_else(setting: Setting) -> None:
+    may_not_write(setting, setting.folder)
+    setting.state(Role.GUEST)
+    scratch(setting, folder=str(setting.folder))
+
+
+def a_table_that_does_not_fit_in_scratch_space(setting: Setting) -> None:
+    scratch(setting, memory_mb=0, max_gb=1e-6)
+
+
+def rows_on_disk_in_clear(setting: Setting) -> None:
+    scratch(setting, encrypt=False)
+
+
 def few_open_files(setting: Setting) -> None:
     setting.monkeypatch.setattr("resource.getrlimit", lambda _: (256, 256))
 
@@ -579,6 +620,11 @@ def no_kernel(setting: Setting) -> None:
 def no_kernel_of_shares(setting: Setting) -> None:
     setting.monkeypatch.setattr(machine, "shares_level", lambda: 0)
     setting.monkeypatch.setattr(machine, "best_level", lambda: (0, "the processor has no AES instructions"))
+
+
+def no_kernel_of_alignments(setting: Setting) -> None:
+    setting.monkeypatch.setattr(machine, "uses_kernel", lambda: False)
+    setting.monkeypatch.setattr(machine, "obstacle_of_curve", lambda: "the processor has no AVX-512")
 
 
 def many_threads(setting: Setting) -> None:
@@ -658,7 +704,7 @@ def a_state_folder_below_a_closed_one(setting: Setting) -> None:
 def may_not_write(setting: Setting, *folders: Path) -> None:
     # No mode keeps root from writing.
     access = os.access
-    setting.monkeypatch.setattr(os, "access", lambda path, mode: path not in folders and access(path, mode))
+    setting.monkeypatch.setattr(os, "access", lambda path, mode, **how: path not in folders and access(path, mode))
 
 
 def before_the_first_start(setting: Setting) -> None:
@@ -737,6 +783,13 @@ LOCAL = [
     Case(a_name_in_use, PROBLEM, "policy: the host already has a job named job", Role.HOST),
     Case(a_name_in_use_at_the_coordinator, PROBLEM, "state: the coordinator already has a job named", Role.COORDINATOR),
     Case(
+        few_ids_left,
+        OK,
+        "policy: if the other party also has 200 rows, the alignment counts about 200 of its IDs; policy.max_ids_a_day"
+        " leaves 1,000 today",
+        Role.HOST,
+    ),
+    Case(
         no_scores_left,
         PROBLEM,
         "datasets.made: the job: the host refuses the job under policy.max_sc",
@@ -794,12 +847,22 @@ LOCAL = [
     Case(a_changed_audit_log, WARNING, "audit.jsonl, line 2 does not continue the line before it"),
     Case(memory_that_may_reach_swap_space, WARNING, "swap: parts of private keys may reach", Role.COORDINATOR),
     Case(a_full_disk, WARNING, "state: 50 MiB are free"),
+    Case(more_scratch_space_than_there_is, WARNING, "scratch.max_gb: allows 1,000,000,000.0 GB on disk, and jobs can"),
+    Case(a_scratch_folder_that_others_can_read, PROBLEM, "scratch.folder: the folder .scratch in it must belong"),
+    Case(a_scratch_folder_of_someone_else, PROBLEM, "cannot be used: Permission denied"),
+    Case(a_table_that_does_not_fit_in_scratch_space, PROBLEM, "datasets.made: scratch.max_gb: 0.0 MB of scratch"),
+    Case(rows_on_disk_in_clear, NOTE, "scratch.encrypt: rows on disk are not encrypted"),
     Case(few_open_files, WARNING, "open files: at most 256"),
     Case(no_kernel, WARNING, "arithmetic: gmpy2, 5 to 15 times slower than the kernel, because the processor has no"),
     Case(
         no_kernel_of_shares,
         WARNING,
         "arithmetic of shares: numpy, about forty times slower than the kernel, because the processor has no AES",
+    ),
+    Case(
+        no_kernel_of_alignments,
+        NOTE,
+        "arithmetic of alignments: libsodium, about six times slower than the kernel, because the processor has no",
     ),
     Case(many_threads, WARNING, "limits.threads: 1000 threads on "),
     Case(
@@ -1073,6 +1136,18 @@ PEERS = [
     Case(a_clock_that_is_fast, WARNING, "peers.host: its clock is 90 s ahead of this one"),
     Case(a_clock_that_is_slow, WARNING, "peers.host: its clock is 4,000 s behind this one"),
 ]
+
+
+async def test_all_refusals_of_a_job_are_named_at_once(setting: Setting) -> None:
+    neither_ids_nor_scores_nor_points_left(setting)
+    problems = [str(finding) for finding in await setting.check(Role.HOST) if finding.level is PROBLEM]
+    refused = "the host refuses the job under policy"
+    assert [problem.partition(": the maximum")[0].partition(": rows of")[0] for problem in problems] == [
+        f"policy.max_ids_a_day: if the other party also has 200 rows: {refused}.max_ids_a_day",
+        f"datasets.made: the job: {refused}.max_scores_a_day",
+        f"datasets.made: the job: {refused}.min_columns_per_point",
+    ]
+    assert "200 needed; 20000200 would allow it today" in problems[0]
 
 
 @pytest.mark.parametrize("case", [*LOCAL, *PEERS], ids=lambda case: case.arrange.__name__)

@@ -49,6 +49,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (arithmetic, scales, paillier_tasks, guest, host):
         monkeypatch.setattr(module, "PIECE", PIECE)
     monkeypatch.setattr(inner_products, "GROUP", 3)
+    monkeypatch.setattr(arithmetic, "TASK_PIECES", 3)
 
 
 def set_window(monkeypatch: pytest.MonkeyPatch, n_pieces: int) -> None:
@@ -177,13 +178,18 @@ def test_a_failed_task_of_an_attempt_that_is_over_changes_nothing(monkeypatch: p
     begin = BeginRound(RoundKey(1, 1), np.zeros(n_columns), WHOLE_SET, gradient=True)
     list(party.handle(Role.COORDINATOR, begin))
     zeros = Ciphertexts.of([0] * PIECE, KEY.public_key.ciphertext_bytes)
-    list(party.handle(Role.HOST, VectorPiece(RoundKey(1, 1), Kind.SCORES, 0, N_ROWS, zeros)))
+
+    def send(key: RoundKey) -> None:
+        for offset in range(0, arithmetic.TASK_PIECES * PIECE, PIECE):
+            list(party.handle(Role.HOST, VectorPiece(key, Kind.SCORES, offset, N_ROWS, zeros)))
+
+    send(RoundKey(1, 1))
     assert party.under_way
     list(party.handle(Role.COORDINATOR, BeginRound(RoundKey(1, 2), np.zeros(n_columns), WHOLE_SET, gradient=True)))
     assert not party.under_way
     assert engine.n_cancelled == 1
     assert list(party.settle()) == []
-    list(party.handle(Role.HOST, VectorPiece(RoundKey(1, 2), Kind.SCORES, 0, N_ROWS, zeros)))
+    send(RoundKey(1, 2))
     with pytest.raises(BadCiphertextError):
         list(party.settle())
 

@@ -156,7 +156,7 @@ def read_table(dataset: DatasetConfig, scratch: Scratch = IN_MEMORY) -> PartyTab
         arrange = partial(aggregate_column, owner)
     else:
         weights = None if weights is None else weights[first]
-        arrange = None if distinct.is_table else operator.itemgetter(first)
+        arrange = None if distinct.is_in_order else operator.itemgetter(first)
     joined = gathered.finish(arrange, len(first))
     y = None if y is None else y[first]
     if label is not None and y is not None and (y == y[0]).all():
@@ -250,6 +250,7 @@ def read_table_ids(dataset: DatasetConfig) -> NormalIds:
     for written in _written_ids(file, dataset, faults):
         ids.append(normalise(written, dataset.id_form, len(dataset.id_columns)))
         n_rows += len(written)
+        report_progress(Stage.READING, file.share_read, 1)
     _check_rows(file, n_rows)
     faults.check(n_rows)
     normal = NormalIds.join(ids)
@@ -308,10 +309,10 @@ def stream_table(
     distinct = DistinctIds.of(normalise(written, dataset.id_form, len(dataset.id_columns)).ids)
     in_file = np.argsort(distinct.first)
     kept = distinct.first[in_file]
-    owner = distinct.owners()
+    owner = distinct.owners() if dataset.repeated_ids == "aggregate" else None
 
     def arrange(column: Column) -> Column:
-        return aggregate_column(owner, column)[in_file] if dataset.repeated_ids == "aggregate" else column[kept]
+        return column[kept] if owner is None else aggregate_column(owner, column)[in_file]
 
     features_of_ids = gathered.finish(arrange, len(kept))
     for start in range(0, len(kept), rows):
