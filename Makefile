@@ -120,5 +120,5 @@ $(SET_UP): pyproject.toml requirements-dev.txt $(wildcard common/*/native/*.[ch]
 	@rm -f common/*/native/_kernel.*so # so that one of an older source does not stay if the build fails
 	@$(PIP) install -q --no-deps --no-build-isolation -e .
 	@$(BIN)/python -c 'import trilateral.common.curve25519.native._kernel, trilateral.common.paillier.native._kernel, trilateral.common.shares.native._kernel' 2>/dev/null || echo "a kernel was not built, so" \
-		"the arithmetic of alignments and of paillier is up to five and that of shares forty times slower: install gcc and the headers of Python (Debian: python3-dev), then run make clean"
+		"the arithmetic of alignments and of paillier is up to six and that of shares forty times slower: install gcc and the headers of Python (Debian: python3-dev), then run make clean"
 	@touch $@

@@ -28,7 +28,7 @@ from trilateral.common.jobs.quota import IdQuota
 from trilateral.common.pb.v1 import alignment_pb2
 from trilateral.common.protocol.alignment import Aligned, AlignmentProgress
 from trilateral.common.protocol.ids import NONCE_BYTES
-from trilateral.common.rpc.calls import call_peer
+from trilateral.common.rpc.calls import READING_SECONDS, call_peer
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import MAX_TOTAL, PACKAGE, JobKey
 
@@ -40,6 +40,10 @@ CLOSE_SECONDS = 2.0
 REPORT_SECONDS = 1.0
 """Minimum time between two reports to the coordinator."""
 
+_AFTER_READING = frozenset(
+    {"AlignmentService/OpenAlignment", "PredictionService/OpenPrediction", "PredictionService/AlignPrediction"}
+)
+"""What the host answers once it has read its table, which takes as long as it takes."""
 OnProgress = Callable[[AlignmentProgress], None]
 Settle = Callable[[CommonShard], Awaitable[None]]
 """Called once for each shard, for several shards at a time, in any order."""
@@ -151,7 +155,8 @@ class GuestAlignments:
 
     async def call(self, method: str, request: Message, response: type[Response]) -> Response:
         """Call a method of the host, given as ``Service/Method``."""
-        return await call_peer(self._host, Role.GUEST, f"/{PACKAGE}.{method}", request, response, limits=self._limits)
+        path, seconds = f"/{PACKAGE}.{method}", READING_SECONDS if method in _AFTER_READING else None
+        return await call_peer(self._host, Role.GUEST, path, request, response, limits=self._limits, seconds=seconds)
 
     async def compute(self, function: Callable[..., T], *args: object, crew: Crew | None = None) -> T:
         """Call a function in a thread of a crew, by default the local one."""

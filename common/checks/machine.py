@@ -72,7 +72,7 @@ def _curve_arithmetic(role: Role) -> Iterator[Finding]:
         yield ok(subject, "the kernel, with AVX-512 IFMA")
     else:
         why = obstacle_of_curve() or "TRILATERAL_ARITHMETIC says so"
-        yield note(subject, f"libsodium, about five times slower than the kernel, because {why}: see docs/kernel.md")
+        yield note(subject, f"libsodium, about six times slower than the kernel, because {why}: see docs/kernel.md")
 
 
 def _threads(wanted: int) -> Iterator[Finding]:

@@ -238,10 +238,8 @@ def _check_ids(config: ProcessConfig, n_rows: int) -> Iterator[Finding]:
         yield from _of(alike, faults("policy.max_ids_a_day", error))
     else:
         if quota.limit < UNLIMITED:
-            text = (
-                f"the alignment counts about {room:,} of its IDs, of which policy.max_ids_a_day leaves {left:,} today"
-            )
-            yield ok("policy", f"{alike}, {text}")
+            leaves = f"policy.max_ids_a_day leaves {left:,} today"
+            yield ok("policy", f"{alike}, the alignment counts about {room:,} of its IDs; {leaves}")
 
 
 def _described(table: PartyTable) -> str:

@@ -32,8 +32,13 @@ def use_arithmetic(threads: int = 0) -> Path:
     except ConfigError as error:
         raise ConfigError(f"{VARIABLE}: {error}") from error
     choose_shares_arithmetic(portable=name == "gmpy2")
-    choose_curve_arithmetic(portable=name == "gmpy2")
+    use_curve_arithmetic()
     return path
+
+
+def use_curve_arithmetic() -> None:
+    """Choose the arithmetic of alignments alone, which the guest's commands need and no other."""
+    choose_curve_arithmetic(portable=os.environ.get(VARIABLE) == "gmpy2")
 
 
 def processors() -> int:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from trilateral.common.compute.engine import Engine, OpenEngine
 from trilateral.common.compute.local import LOCAL
-from trilateral.common.jobs.arithmetic import processors
+from trilateral.common.jobs.arithmetic import processors, use_curve_arithmetic
 
 T = TypeVar("T")
 
@@ -50,6 +50,7 @@ class Crews:
     """
 
     def __init__(self, open_engine: OpenEngine = lambda: LOCAL) -> None:
+        use_curve_arithmetic()
         self._open_engine = open_engine
         n_threads = processors()
         local = ThreadPoolExecutor(n_threads, thread_name_prefix="alignment")

@@ -44,6 +44,9 @@ MIN_PAUSE, MAX_PAUSE = 0.1, 2.0
 """Seconds before the second try, and between later ones."""
 FIRST_CONTACT_SECONDS = 5.0
 """Seconds for which a command waits for a peer that it has not reached before. A peer that restarts needs about 3 s."""
+READING_SECONDS = 86_400.0
+"""Deadline of a call that the peer answers once it has read its table. A peer that is gone shows earlier, because the
+channel pings it."""
 UNKNOWN_JOB_PATIENCE = 5.0
 """Seconds to wait for a party to learn of a session that the other party already knows."""
 
@@ -70,7 +73,14 @@ class Silence:
 
 
 async def call_peer(
-    peer: Peer, sender: Role, path: str, request: Message, response: type[Response], *, limits: Limits
+    peer: Peer,
+    sender: Role,
+    path: str,
+    request: Message,
+    response: type[Response],
+    *,
+    limits: Limits,
+    seconds: float | None = None,
 ) -> Response:
     """Call a method until the peer answers, and return the answer.
 
@@ -80,14 +90,15 @@ async def call_peer(
         path: the path of the method.
         request: its request.
         response: type of its response.
-        limits: the peer may be away for `peer_timeout`, and may take `party_timeout` to answer.
+        limits: the peer may be away for `peer_timeout`.
+        seconds: how long the peer may take to answer; `party_timeout` if None.
 
     Raises:
         TrilateralError: the peer does not answer, or refuses.
     """
-    seconds = limits.party_timeout
+    deadline = limits.party_timeout if seconds is None else seconds
     return await until_answered(
-        lambda: call_once(peer, sender, path, request, response, seconds=seconds), peer, sender, limits, seconds
+        lambda: call_once(peer, sender, path, request, response, seconds=deadline), peer, sender, limits, deadline
     )
 
 

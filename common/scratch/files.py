@@ -56,6 +56,7 @@ class FileArray(Array[ScalarT]):
         self._n_rows = 0
         self._key = os.urandom(32) if encrypt else None
         self._is_whole = True
+        self._is_closed = False
 
     @property
     def dtype(self) -> np.dtype[ScalarT]:
@@ -97,6 +98,8 @@ class FileArray(Array[ScalarT]):
         self._is_whole = True
 
     def __getitem__(self, rows: slice | Rows, /) -> NDArray[ScalarT]:
+        if self._is_closed:
+            raise ValueError("the array is closed")
         if isinstance(rows, slice):
             start, stop, step = rows.indices(self._n_rows)
             if step != 1:
@@ -113,7 +116,7 @@ class FileArray(Array[ScalarT]):
 
     def close(self) -> None:
         """Free the space; see `Array`. A thread that still reads gets a `ValueError`, and never another file."""
-        self._n_rows, self._is_whole = 0, False
+        self._is_closed, self._is_whole = True, False
         os.ftruncate(self._file, 0)
 
     def _read(self, start: int, stop: int) -> NDArray[ScalarT]:

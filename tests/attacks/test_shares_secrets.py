@@ -19,7 +19,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.protocol.messages import Kind, OpenJob, Ready
-from trilateral.common.protocol.shares import arithmetic, blocks, session
+from trilateral.common.protocol.shares import arithmetic, attempts, blocks, session
 from trilateral.common.protocol.shares.session import StreamKeys
 from trilateral.common.shares import kernels, ring
 from trilateral.coordinator.shares import computation, points
@@ -153,7 +153,7 @@ def secret_fields(kind: type) -> list[Field[Any]]:
         blocks.BlockTables,
         blocks.Opened,
         blocks.Work,
-        arithmetic.RunState,
+        attempts.RunState,
         blocks.Sums,
         points.ScoreMasks,
     ],

@@ -42,7 +42,7 @@ def test_sizes_and_counts_do_not_depend_on_the_data(
         # A scale that follows the data, as a per-value exponent does.
         def following(self: PaillierArithmetic, n_samples: int) -> RoundScale:
             fits = round_scale(job, n_samples, self._n_train)
-            spare = max(0, 6 - int(np.abs(self._columns[:]).max() * 8).bit_length())
+            spare = max(0, 6 - int(np.abs(np.asarray(self._columns)).max() * 8).bit_length())
             return RoundScale(SlotLayout(fits.layout.slot_bits, max(1, fits.layout.slots - spare)), 20, 20, n_samples)
 
         monkeypatch.setattr(PaillierArithmetic, "_scale", following)

@@ -122,6 +122,20 @@ async def test_the_host_does_not_learn_which_ids_of_a_dataset_are_common(
             await alignment.run(nothing)
 
 
+async def test_a_host_that_still_reads_its_table_is_waited_for(tmp_path: Path) -> None:
+    run = JobKey.draw("credit")
+    limits = Limits(peer_timeout=2, round_timeout=0.05)
+    async with served(tmp_path) as host:
+        guest = GuestAlignments(host.peer, limits, lambda: IdQuota(tmp_path / "guest", 10**9))
+        with host.alignments.expect(run) as expected:
+            opening = asyncio.create_task(guest.open(run, MemoryIds(Ids.of(GUEST_IDS)), FORM))
+            await asyncio.sleep(3 * limits.party_timeout)
+            assert not opening.done()
+            reading = asyncio.create_task(expected.common_rows(Ids.of(HOST_IDS), FORM, ignore))
+            await asyncio.wait_for(opening, 10)
+            reading.cancel()
+
+
 async def test_both_parties_of_a_job_get_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dealing, "SHARD_IDS", 20)
     run = JobKey.draw("credit")

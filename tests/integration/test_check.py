@@ -46,7 +46,7 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.cost import estimate
 from trilateral.common.jobs.journal import JOURNAL, VERSION, Journal
 from trilateral.common.jobs.ledger import LEDGER, Ledger
-from trilateral.common.jobs.quota import ScoreQuota
+from trilateral.common.jobs.quota import IdQuota, ScoreQuota
 from trilateral.common.jobs.sealing import Sealer
 from trilateral.common.observe.audit import LOG, Audit
 from trilateral.common.paillier.native.path import INSTRUCTIONS
@@ -377,6 +377,18 @@ def a_name_in_use_at_the_coordinator(setting: Setting) -> None:
 def no_scores_left(setting: Setting) -> None:
     setting.start_job()
     ScoreQuota(setting.state(Role.HOST), 1_000_000).spend(999_990)
+
+
+def few_ids_left(setting: Setting) -> None:
+    setting.start_job(aligned=False)
+    IdQuota(setting.state(Role.HOST), 20_000_000).spend(19_999_000)
+
+
+def neither_ids_nor_scores_nor_points_left(setting: Setting) -> None:
+    no_scores_left(setting)
+    no_points_left(setting)
+    setting.start_job(aligned=False)
+    IdQuota(setting.state(Role.HOST), 20_000_000).spend(20_000_000)
 
 
 def no_points_left(setting: Setting) -> None:
@@ -771,6 +783,13 @@ LOCAL = [
     Case(a_name_in_use, PROBLEM, "policy: the host already has a job named job", Role.HOST),
     Case(a_name_in_use_at_the_coordinator, PROBLEM, "state: the coordinator already has a job named", Role.COORDINATOR),
     Case(
+        few_ids_left,
+        OK,
+        "policy: if the other party also has 200 rows, the alignment counts about 200 of its IDs; policy.max_ids_a_day"
+        " leaves 1,000 today",
+        Role.HOST,
+    ),
+    Case(
         no_scores_left,
         PROBLEM,
         "datasets.made: the job: the host refuses the job under policy.max_sc",
@@ -843,7 +862,7 @@ LOCAL = [
     Case(
         no_kernel_of_alignments,
         NOTE,
-        "arithmetic of alignments: libsodium, about five times slower than the kernel, because the processor has no",
+        "arithmetic of alignments: libsodium, about six times slower than the kernel, because the processor has no",
     ),
     Case(many_threads, WARNING, "limits.threads: 1000 threads on "),
     Case(
@@ -1117,6 +1136,18 @@ PEERS = [
     Case(a_clock_that_is_fast, WARNING, "peers.host: its clock is 90 s ahead of this one"),
     Case(a_clock_that_is_slow, WARNING, "peers.host: its clock is 4,000 s behind this one"),
 ]
+
+
+async def test_all_refusals_of_a_job_are_named_at_once(setting: Setting) -> None:
+    neither_ids_nor_scores_nor_points_left(setting)
+    problems = [str(finding) for finding in await setting.check(Role.HOST) if finding.level is PROBLEM]
+    refused = "the host refuses the job under policy"
+    assert [problem.partition(": the maximum")[0].partition(": rows of")[0] for problem in problems] == [
+        f"policy.max_ids_a_day: if the other party also has 200 rows: {refused}.max_ids_a_day",
+        f"datasets.made: the job: {refused}.max_scores_a_day",
+        f"datasets.made: the job: {refused}.min_columns_per_point",
+    ]
+    assert "200 needed; 20000200 would allow it today" in problems[0]
 
 
 @pytest.mark.parametrize("case", [*LOCAL, *PEERS], ids=lambda case: case.arrange.__name__)

@@ -47,7 +47,7 @@ from trilateral.common.protocol.messages import (
     WeightShares,
 )
 from trilateral.common.protocol.party import PartyMachine
-from trilateral.common.protocol.shares import arithmetic
+from trilateral.common.protocol.shares import arithmetic, attempts
 from trilateral.common.protocol.shares.session import SESSION, StreamKeys
 from trilateral.common.shares import kernels, reference, ring, stream
 from trilateral.common.shares.format import Format
@@ -169,7 +169,7 @@ def keep_cuts(randomness: Randomness, patch: pytest.MonkeyPatch) -> None:
         now[get_ident()].append(CutShare(share.copy(), bits))
         return cut(share, mask, bits, subtract=subtract)
 
-    def sums(self: arithmetic.SharesArithmetic, attempt: arithmetic.Attempt) -> Any:
+    def sums(self: arithmetic.SharesArithmetic, attempt: attempts.Attempt) -> Any:
         randomness.cuts[self.role, attempt.asked.key] = now[get_ident()] = []
         return send_sums(self, attempt)
 

@@ -89,7 +89,7 @@ class Ids(Sequence[str]):
         return type(self)(self.texts.take(from_numpy(rows)))
 
     @property
-    def ascend(self) -> bool:
+    def is_ascending(self) -> bool:
         """Whether the IDs are in canonical order already."""
         return bool(pc.all(pc.less_equal(self.texts[:-1], self.texts[1:])).as_py() is not False)
 
@@ -98,7 +98,7 @@ class Ids(Sequence[str]):
 
         It is the same in every language and locale. Rows of the same ID stay in their order.
         """
-        if self.ascend:
+        if self.is_ascending:
             return np.arange(len(self), dtype=np.int64)
         # Arrow sorts 10 million IDs of 13 bytes in 6 s and needs 8 bytes for each. Its sort is stable.
         return to_numpy(pc.sort_indices(self.texts)).view(np.int64)

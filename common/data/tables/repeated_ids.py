@@ -56,7 +56,7 @@ class DistinctIds:
     @classmethod
     def of(cls, ids: Ids) -> Self:
         """Find the different IDs of a table; `ids` are those of its rows."""
-        is_ascending, rows = ids.ascend, ids.order()
+        is_ascending, rows = ids.is_ascending, ids.order()
         ordered = ids if is_ascending else ids.take(rows)
         starts = ordered.starts()
         if starts.all():
@@ -64,7 +64,7 @@ class DistinctIds:
         return cls(ordered.take(np.flatnonzero(starts)), rows[starts], rows, starts, is_ascending)
 
     @property
-    def is_table(self) -> bool:
+    def is_in_order(self) -> bool:
         """Whether each row of the table has another ID and the rows are in canonical order already."""
         return self.is_ascending and not self.n_repeated
 

@@ -156,7 +156,7 @@ def read_table(dataset: DatasetConfig, scratch: Scratch = IN_MEMORY) -> PartyTab
         arrange = partial(aggregate_column, owner)
     else:
         weights = None if weights is None else weights[first]
-        arrange = None if distinct.is_table else operator.itemgetter(first)
+        arrange = None if distinct.is_in_order else operator.itemgetter(first)
     joined = gathered.finish(arrange, len(first))
     y = None if y is None else y[first]
     if label is not None and y is not None and (y == y[0]).all():
@@ -309,10 +309,10 @@ def stream_table(
     distinct = DistinctIds.of(normalise(written, dataset.id_form, len(dataset.id_columns)).ids)
     in_file = np.argsort(distinct.first)
     kept = distinct.first[in_file]
-    owner = distinct.owners()
+    owner = distinct.owners() if dataset.repeated_ids == "aggregate" else None
 
     def arrange(column: Column) -> Column:
-        return aggregate_column(owner, column)[in_file] if dataset.repeated_ids == "aggregate" else column[kept]
+        return column[kept] if owner is None else aggregate_column(owner, column)[in_file]
 
     features_of_ids = gathered.finish(arrange, len(kept))
     for start in range(0, len(kept), rows):

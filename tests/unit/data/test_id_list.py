@@ -58,7 +58,7 @@ def test_rows_of_the_same_id_stay_in_their_order(ids: list[str]) -> None:
 
 @given(st.lists(id_text))
 def test_ascending_ids_are_known_as_such(ids: list[str]) -> None:
-    assert Ids.of(ids).ascend == (ids == sorted(ids))
+    assert Ids.of(ids).is_ascending == (ids == sorted(ids))
 
 
 @given(st.lists(id_text, min_size=1))

@@ -2,9 +2,12 @@
 
 from threading import current_thread
 
+import pytest
+
 from tests.support.late_engine import LateEngine
 from trilateral.common.compute.local import LOCAL
-from trilateral.common.jobs.arithmetic import processors
+from trilateral.common.curve25519 import path
+from trilateral.common.jobs.arithmetic import VARIABLE, processors
 from trilateral.common.jobs.crew import MOST_AT_A_TIME, Crews
 
 
@@ -25,3 +28,10 @@ def test_an_engine_has_as_many_shards_as_memory_allows_and_is_closed_with_its_th
     assert crew.submit(lambda: 3).result() == 3
     crew.close()
     assert engine.closed
+
+
+def test_the_environment_chooses_the_arithmetic_of_commands_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(path._Choice, "kernel", None)
+    monkeypatch.setenv(VARIABLE, "gmpy2")
+    Crews()
+    assert not path.uses_kernel()

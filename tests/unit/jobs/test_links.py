@@ -354,6 +354,64 @@ async def test_a_message_has_a_deadline_and_a_vector_lasts_as_long_as_the_peer_t
     assert seconds_left == [pytest.approx(1000, rel=0.1), None]
 
 
+async def test_a_peer_that_takes_no_piece_ends_the_link_unless_the_job_progresses(
+    recorder: Recorder, make_link: MakeLink, failures: Failures
+) -> None:
+    async def take_nothing(message: Message, context: Any) -> None:
+        await asyncio.Event().wait()
+
+    recorder.react = take_nothing
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer, round_timeout=0.15)
+        link.send(piece(0, 6))
+        for _ in range(20):
+            await asyncio.sleep(0.05)
+            link.wait_on()
+        assert not failures
+        assert "has taken nothing for 0.3 s" in str(await failures.first())
+
+
+async def test_a_link_is_idle_when_everything_is_acknowledged(recorder: Recorder, make_link: MakeLink) -> None:
+    held = asyncio.Event()
+
+    async def hold(message: Message, context: Any) -> None:
+        await held.wait()
+
+    recorder.react = hold
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        assert link.is_idle
+        link.send(piece(0, 6))
+        assert not link.is_idle
+        await recorder.until(lambda: bool(recorder.messages))
+        assert not link.is_idle
+        held.set()
+        link.send(Finished())  # ends the call
+        await recorder.until(lambda: len(recorder.messages) == 2)
+        assert link.is_idle
+
+
+async def test_what_a_link_keeps_to_send_again_is_bounded_by_a_call(
+    recorder: Recorder, make_link: MakeLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = piece(0, 1).n_bytes
+    monkeypatch.setattr(links, "CALL_BYTES", 5 * size)
+    kept: list[int] = []
+
+    async def look(message: Message, context: Any) -> None:
+        kept.append(len(link._unacknowledged))
+
+    recorder.react = look
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        for number in range(60):
+            link.send(piece(number, 1, total=60))
+        await recorder.until(lambda: len(recorder.messages) == 60)
+        await link.close(5)
+    assert max(kept) <= 5
+    assert len(recorder.calls) >= 60 / 5
+
+
 async def test_a_refusal_is_final_and_keeps_its_class(
     recorder: Recorder, make_link: MakeLink, failures: Failures
 ) -> None:

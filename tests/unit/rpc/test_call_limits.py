@@ -16,7 +16,7 @@ from trilateral.common.pb.v1 import rounds_pb2
 from trilateral.common.pb.v1.jobs_pb2 import OUTCOME_FAILED
 from trilateral.common.pb.v1.party_pb2 import FailJobRequest
 from trilateral.common.process.server import bind, new_server
-from trilateral.common.protocol.messages import Failed
+from trilateral.common.protocol.messages import Failed, Message
 from trilateral.common.rpc.access import Caller, Guard, call_metadata
 from trilateral.common.rpc.call_limits import MAX_CALLS_EACH, CallLimiter
 from trilateral.common.rpc.channel import open_channel
@@ -105,6 +105,25 @@ async def test_a_call_whose_request_never_comes_is_ended() -> None:
         call: Any = channel.stream_unary(FAIL)(metadata=COORDINATOR, timeout=30)  # on the wire as any unary call
         assert (await refusal(call))[0] is grpc.StatusCode.ABORTED
         assert await still_serves(channel)
+
+
+async def test_a_stream_lasts_as_long_as_the_receiver_works_on_it() -> None:
+    recorder = Recorder()
+    taken = 0
+
+    async def work(message: Message, context: Any) -> None:
+        nonlocal taken
+        taken += 1
+        await asyncio.sleep(0.3)
+
+    recorder.react = work
+    async with guest(recorder, peer_timeout=5, round_timeout=0.3) as address, open_channel(address, None) as channel:
+        call: Any = channel.stream_unary(VECTOR)(metadata=HOST, timeout=30)
+        for _ in range(5):
+            await call.write(CHUNK)
+        await call.done_writing()
+        await call
+    assert taken == 5
 
 
 async def test_a_stream_without_end_is_ended() -> None:
