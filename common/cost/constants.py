@@ -22,6 +22,7 @@ Count = Literal[
     "own_squares",
     "group_values",
     "dealt",
+    "dealt_ahead",
     "products",
     "ciphertexts",
     "sums",
