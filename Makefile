@@ -18,7 +18,7 @@ PROTOS := $(wildcard protos/trilateral/common/pb/v1/*.proto)
 PROTOC = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iprotos
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage lint docs picture format protos lock sbom fuzz sanitize faults chaos network soak monitoring compose-test bench clean
+.PHONY: help demo test coverage lint docs picture format protos lock sbom fuzz sanitize faults chaos network engine-faults soak monitoring compose-test bench clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ chaos: $(SET_UP) ## Train 200 times while processes are killed at random, and re
 
 network: $(SET_UP) ## Train 100 times over networks that lose, delay, and cut, and report the outcome
 	$(BIN)/python -m tests.faults.weather 50
+
+engine-faults: $(SET_UP) ## Train 50 times on a Dask cluster while a worker is killed, and report the outcome
+	$(BIN)/python -m tests.faults.engine 50
 
 soak: $(SET_UP) ## Run 200 jobs in the same three processes, and check that they do not grow
 	$(BIN)/python -m tests.faults.soak 200

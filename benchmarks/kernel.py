@@ -21,6 +21,7 @@ groups                  milliseconds of processor time on one thread for a ciphe
                         300 columns, by the size r of the groups; `chosen` is the r that the kernel chooses itself
 shares                  nanoseconds a row and round of each role under `protocol: shares`, on one thread, with 10 + 10
                         columns and 16 terms, for each path of this machine
+shares_columns          the same for the path in use and other numbers of columns of each party
 
 phe encrypts 10 values and multiplies 10 rows, and its time is scaled up to 1000: the cost of each does not depend on
 their number.
@@ -65,7 +66,7 @@ from trilateral.common.shares.keys import Purpose
 from trilateral.common.shares.layout import BLOCK_ROWS
 
 N_ROWS, N_COLUMNS, N_DECRYPTED = 1000, 13, 25
-SHARES_COLUMNS = 10
+SHARES_COLUMNS, MORE_SHARES_COLUMNS = 10, (50, 100, 200, 500)
 """Columns of each party."""
 GROUPS, GROUP_COLUMNS, N_GROUPS = range(6, 14), (13, 100, 300), 4
 FEW = 10
@@ -251,9 +252,20 @@ def shares_figures() -> dict[str, dict[str, float]]:
     return figures
 
 
-def shares_nanoseconds(times: int) -> dict[str, float]:
-    """Return the least time of each role, in nanoseconds a row."""
-    n_rows, n = BLOCK_ROWS, SHARES_COLUMNS
+def shares_column_figures() -> dict[str, dict[str, float]]:
+    """Measure the same for some numbers of columns."""
+    with ThreadPoolExecutor(1) as thread:
+        return {str(n): thread.submit(shares_nanoseconds, 10, n).result() for n in MORE_SHARES_COLUMNS}
+
+
+def shares_nanoseconds(times: int, n: int = SHARES_COLUMNS) -> dict[str, float]:
+    """Return the least time of each role, in nanoseconds a row.
+
+    Args:
+        times: How often to measure.
+        n: Columns of each party.
+    """
+    n_rows = BLOCK_ROWS
     fmt, rng = Format.of(1_000_000, 12), np.random.default_rng(0)
     keys = kernels.DealerKeys(*(rng.bytes(16) for _ in range(4)))
 
@@ -309,7 +321,7 @@ def measure() -> dict[str, Any]:
         | rounded
         | {"paths": rounded_paths}
         | groups
-        | {"shares": shares_figures()}
+        | {"shares": shares_figures(), "shares_columns": shares_column_figures()}
     )
 
 

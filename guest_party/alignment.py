@@ -132,7 +132,7 @@ class GuestAlignments:
             raise ProtocolError(f"the host reports {n_host} IDs: expected 1 to {MAX_TOTAL}")
         dealing = Dealing.of(nonce, host_nonce, source.n_ids, n_host)
         await asyncio.to_thread(spend_ids, dealing.host_room, self._quota(), Role.GUEST)
-        crew = await asyncio.to_thread(self.crews.open)
+        crew = self.crews.open()
         try:
             session = await self.compute(GuestSession, source, dealing, crew.engine)
         except BaseException:

@@ -380,7 +380,7 @@ class Alignments:
             n_ids={"host": n_host, "guest": n_ids},
             n_points={"host": dealing.host_room, "guest": dealing.guest_room},
         )
-        crew = await asyncio.to_thread(self._crews.open)
+        crew = self._crews.open()
         session = HostSession(offer.source, dealing, crew.engine)
         dealt = start(self.compute(session.deal))
         opened = Opened(token_bytes(SESSION_BYTES), asked.purpose, nonce, session, crew, dealt)

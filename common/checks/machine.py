@@ -9,6 +9,8 @@ from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.roles import Role
 from trilateral.common.checks.finding import Finding, faults, note, ok, warning
 from trilateral.common.config.process import ProcessConfig
+from trilateral.common.curve25519.path import obstacle as obstacle_of_curve
+from trilateral.common.curve25519.path import uses_kernel
 from trilateral.common.jobs.arithmetic import processors, use_arithmetic
 from trilateral.common.paillier.native.path import INSTRUCTIONS, obstacle
 from trilateral.common.process.memory import has_swap
@@ -28,14 +30,14 @@ def check_machine(config: ProcessConfig) -> Iterator[Finding]:
     Args:
         config: the configuration of the process.
     """
-    yield from _arithmetic(config.limits.threads)
+    yield from _arithmetic(config.role, config.limits.threads)
     yield from _threads(config.limits.threads)
     yield from _files()
     if config.role is Role.COORDINATOR:
         yield from _swap(config)
 
 
-def _arithmetic(threads: int) -> Iterator[Finding]:
+def _arithmetic(role: Role, threads: int) -> Iterator[Finding]:
     try:
         path = use_arithmetic(threads)
     except ConfigError as error:
@@ -47,6 +49,7 @@ def _arithmetic(threads: int) -> Iterator[Finding]:
         why = obstacle() or "TRILATERAL_ARITHMETIC says so"
         yield warning("arithmetic", f"gmpy2, 5 to 15 times slower than the kernel, because {why}: see docs/kernel.md")
     yield from _shares_arithmetic()
+    yield from _curve_arithmetic(role)
 
 
 def _shares_arithmetic() -> Iterator[Finding]:
@@ -58,6 +61,18 @@ def _shares_arithmetic() -> Iterator[Finding]:
     _, why = best_level()
     why = why or "TRILATERAL_ARITHMETIC says so"
     yield warning(subject, f"numpy, about forty times slower than the kernel, because {why}: see docs/kernel.md")
+
+
+def _curve_arithmetic(role: Role) -> Iterator[Finding]:
+    """Say what `use_arithmetic` has chosen for alignments, which the parties compute."""
+    if role is Role.COORDINATOR:
+        return
+    subject = "arithmetic of alignments"
+    if uses_kernel():
+        yield ok(subject, "the kernel, with AVX-512 IFMA")
+    else:
+        why = obstacle_of_curve() or "TRILATERAL_ARITHMETIC says so"
+        yield note(subject, f"libsodium, about five times slower than the kernel, because {why}: see docs/kernel.md")
 
 
 def _threads(wanted: int) -> Iterator[Finding]:

@@ -6,11 +6,13 @@ from pathlib import Path
 
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.checks.certificate import check_certificate
+from trilateral.common.checks.engine import check_engine
 from trilateral.common.checks.finding import Finding, faults, note
 from trilateral.common.checks.listening import check_listening
 from trilateral.common.checks.machine import check_machine
 from trilateral.common.checks.peers import check_peers
 from trilateral.common.checks.running import check_running
+from trilateral.common.checks.scratch import check_scratch
 from trilateral.common.checks.settings import check_settings
 from trilateral.common.checks.state_folder import check_state
 from trilateral.common.checks.tables import check_tables
@@ -44,7 +46,9 @@ def check_process(path: Path, job_path: Path | None = None, *, peers: bool = Tru
             yield from faults(str(job_path), error)
     yield from check_machine(config)
     yield from check_state(config)
+    yield from check_scratch(config)
     yield from check_certificate(config)
+    yield from check_engine(config)
     yield from check_listening(config)
     yield from check_tables(config, job)
     if peers:

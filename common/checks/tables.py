@@ -81,6 +81,9 @@ def check_tables(config: ProcessConfig, job: JobConfig | None) -> Iterator[Findi
     for name in config.datasets:
         with ScratchSpace.of(config).open() as scratch:
             yield from _check_table(config, name, job if job is not None and job.dataset == name else None, scratch)
+        if scratch.peak_bytes:
+            used = scratch.peak_bytes / 1e9
+            yield ok(f"datasets.{name}", f"reading and preparing it took {used:,.1f} GB of scratch space on disk")
     if config.datasets and free is not None and free < ROOM * peak_memory():
         yield warning(
             "memory",
@@ -126,7 +129,7 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None, scratc
         yield from _check_ids(config, len(table.ids))
     try:
         data = make_party_data(table, dataset.preprocessing, trial, check, scratch)
-    except DataError as error:
+    except (ConfigError, DataError) as error:
         yield from faults(subject, error)
         return
     except PolicyError as error:

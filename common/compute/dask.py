@@ -38,6 +38,8 @@ LOOK_SECONDS = 0.5
 PAUSE_SECONDS = 0.1
 """Pause before a task is sent again for the first time. It doubles each time, up to `MAX_PAUSE_SECONDS`."""
 MAX_PAUSE_SECONDS = 3.0
+CONNECT_SECONDS = 3.0
+"""How long to try to connect to a worker, which may have died. After that, another worker is tried."""
 MAX_LOSSES = 20
 """How often a task may lose its worker. More often than that, the task itself ends them."""
 CLOSE_SECONDS = 5.0
@@ -52,12 +54,10 @@ class Worker:
 
     Attributes:
         address: where it listens, such as ``tls://10.0.0.5:40331``.
-        id: distinguishes it from a later worker at the same address.
         n_threads: how many tasks it runs at a time.
     """
 
     address: str
-    id: str
     n_threads: int
 
 
@@ -81,7 +81,9 @@ class DaskCluster(Cluster):
         self._workers: tuple[Worker, ...] = ()
         """The workers that may be used, by address, as last seen."""
         self._known: dict[str, WorkerFacts | str] = {}
-        """What each worker has said about itself, or why it may not be used, by its ID."""
+        """What each worker has said about itself, or why it may not be used, by its address."""
+        self._meetings: dict[str, asyncio.Task[None]] = {}
+        """The questions to new workers that have not been answered, by address."""
         self._n_losses = 0
         self._engines: set[DaskEngine] = set()
         self._client: Any = None
@@ -131,8 +133,10 @@ class DaskCluster(Cluster):
         """
 
         async def ask() -> Mapping[str, WorkerFacts | str]:
-            found = await self._look(await self._connected())
-            return {worker.address: self._known[worker.id] for worker in found if worker.id in self._known}
+            await self._connected()
+            if self._meetings:
+                await asyncio.wait(self._meetings.values(), timeout=self._patience)
+            return self._known.copy()
 
         return asyncio.run_coroutine_threadsafe(ask(), self._loop).result()
 
@@ -201,25 +205,26 @@ class DaskCluster(Cluster):
             ConfigError: the scheduler cannot be reached within the patience.
         """
         deadline = time.monotonic() + self._patience
+        reason = "it does not answer"
         async with self._connecting:
             while self._client is None or self._client.status != "running":
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise ConfigError(self._unreachable("it does not answer"))
+                if time.monotonic() > deadline:
+                    raise ConfigError(self._unreachable(reason))
                 if self._client is not None and self._client.status == "connecting":
-                    await asyncio.sleep(PAUSE_SECONDS)  # It tries again by itself.
+                    await asyncio.sleep(PAUSE_SECONDS)  # It tries again by itself, for a while.
                 else:
-                    await self._connect(left)
+                    reason = await self._connect() or reason
             return self._client
 
-    async def _connect(self, seconds: float) -> None:
+    async def _connect(self) -> str | None:
+        """Make a client. Return why that failed."""
         client = distributed.Client(  # type: ignore[no-untyped-call]
             self._scheduler,
             security=self._security,
             asynchronous=True,
             set_as_default=False,
             direct_to_workers=True,
-            timeout=seconds,
+            timeout=CONNECT_SECONDS,
             name="trilateral",
         )
         try:
@@ -227,12 +232,13 @@ class DaskCluster(Cluster):
         except (OSError, ValueError, RuntimeError) as error:
             with suppress(Exception):
                 await client.close(0)  # type: ignore[no-untyped-call]
-            reason = str(error.__cause__ or error).splitlines()[0]
-            raise ConfigError(self._unreachable(reason)) from None
+            await asyncio.sleep(PAUSE_SECONDS)
+            return str(error.__cause__ or error).splitlines()[0]
         self._client = client
+        await self._look(client)
         if self._watch is None:
             self._watch = asyncio.create_task(self._keep_looking())
-        await self._look(client)
+        return None
 
     def _unreachable(self, reason: str) -> str:
         return f"engine.scheduler: {self._scheduler} cannot be used: {reason}"
@@ -263,43 +269,46 @@ class DaskCluster(Cluster):
                 for engine in self._engines.copy():
                     engine.fail(SuspendedError(why))
 
-    async def _look(self, client: Any) -> tuple[Worker, ...]:
-        """Ask the scheduler for its workers, and each new one for its facts; return all of them."""
+    async def _look(self, client: Any) -> None:
+        """Ask the scheduler for its workers, and begin to ask each new one for its facts."""
         identity = await client.scheduler.identity()
-        found = tuple(
-            Worker(address, str(each["id"]), int(each["nthreads"]))
+        found = {
+            address: Worker(address, int(each["nthreads"]))
             for address, each in sorted(identity["workers"].items())
             if each["status"] == "running"
+        }
+        for gone in self._known.keys() - found.keys():
+            del self._known[gone]
+        for worker in found.values():
+            if worker.address not in self._known and worker.address not in self._meetings:
+                self._meetings[worker.address] = asyncio.create_task(self._meet(client, worker))
+        self._workers = tuple(
+            worker for worker in found.values() if isinstance(self._known.get(worker.address), WorkerFacts)
         )
-        await self._meet(client, [worker for worker in found if worker.id not in self._known])
-        usable = tuple(worker for worker in found if isinstance(self._known.get(worker.id), WorkerFacts))
-        for gone in set(self._workers) - set(usable):
-            log.warning("engine: the worker at %s is gone", gone.address)
-        self._workers = usable
-        if usable:
+        if self._workers:
             self._changed.set()
-        return found
 
-    async def _meet(self, client: Any, workers: list[Worker]) -> None:
-        """Ask workers about themselves. One that does not answer is asked again at the next look."""
-        private = []
-        for worker in workers:
-            if stays_private(worker.address):
-                private.append(worker)
-            else:
-                self._refuse(worker, f"the worker at {worker.address} is reached without TLS: give it certificates")
-        if not private:
+    async def _meet(self, client: Any, worker: Worker) -> None:
+        """Ask a worker about itself. If it does not answer, it is asked again at the next look."""
+        if not stays_private(worker.address):
+            self._refuse(worker, f"the worker at {worker.address} is reached without TLS: give it certificates")
             return
-        addresses = [worker.address for worker in private]
-        answers = await client.run(describe, workers=addresses, on_error="return")
-        for worker in private:
+        try:
+            async with asyncio.timeout(self._patience):
+                answers = await client.run(describe, workers=[worker.address], on_error="return")
             self._judge(worker, answers.get(worker.address))
+        except Exception as error:
+            log.debug("engine: the worker at %s does not answer: %s", worker.address, type(error).__name__)
+        finally:
+            del self._meetings[worker.address]
 
     def _judge(self, worker: Worker, answer: object) -> None:
         own = describe().version
         match answer:
             case WorkerFacts(version=version) if version == own:
-                self._known[worker.id] = answer
+                self._known[worker.address] = answer
+                self._workers = (*self._workers, worker)
+                self._changed.set()
                 log.info("engine: the worker at %s runs %d tasks at a time", worker.address, worker.n_threads)
             case WorkerFacts(version=version):
                 self._refuse(
@@ -317,7 +326,7 @@ class DaskCluster(Cluster):
                 self._refuse(worker, f"the worker at {worker.address} failed with a {type(error).__name__}")
 
     def _refuse(self, worker: Worker, why: str) -> None:
-        self._known[worker.id] = why
+        self._known[worker.address] = why
         log.warning("engine: %s", why)
 
 
@@ -541,7 +550,8 @@ class _RemoteTask(Task[T]):
 
 async def _scatter(client: Any, data: Sealed[Any], worker: Worker) -> Any:
     """Send data to a worker; return Dask's name for it."""
-    return await client.scatter(data, workers=[worker.address], direct=True, hash=False)
+    # The time is for a worker that the scheduler does not know. This process chooses another then, and does not wait.
+    return await client.scatter(data, workers=[worker.address], direct=True, hash=False, timeout=PAUSE_SECONDS)
 
 
 def _security(config: EngineConfig) -> Security | None:
@@ -556,7 +566,7 @@ def _security(config: EngineConfig) -> Security | None:
 
 
 def _silence() -> None:
-    """Keep Dask's own lines out of the log of this process: they may quote whatever an error quotes."""
+    """Keep Dask's own lines, which may quote what an error quotes, out of the log of this process."""
     for name in ("distributed", "distributed.client", "tornado", "tornado.application"):
         logger = logging.getLogger(name)
         logger.setLevel(logging.CRITICAL + 1)

@@ -5,7 +5,6 @@ from importlib.metadata import version
 from typing import Any
 
 import dask
-import distributed
 
 from trilateral.common.paillier.native.path import arithmetic_path
 from trilateral.common.shares.path import shares_level
@@ -30,16 +29,12 @@ class WorkerFacts:
     may_spill: bool
 
 
-def describe() -> WorkerFacts:
-    """Describe the process that calls it."""
-    return WorkerFacts(version("trilateral"), arithmetic_path(), shares_level(), _may_spill())
+def describe(dask_worker: Any = None) -> WorkerFacts:
+    """Describe the process that calls it.
 
-
-def _may_spill() -> bool:
-    with_limit = True
-    try:
-        worker: Any = distributed.get_worker()
-        with_limit = bool(worker.memory_manager.memory_limit)
-    except ValueError:  # This process is no worker.
-        pass
-    return with_limit and any(dask.config.get(setting, False) for setting in _SPILL)
+    Args:
+        dask_worker: the worker, which Dask fills in there.
+    """
+    has_limit = dask_worker is not None and bool(dask_worker.memory_manager.memory_limit)
+    may_spill = has_limit and any(dask.config.get(setting, False) for setting in _SPILL)
+    return WorkerFacts(version("trilateral"), arithmetic_path(), shares_level(), may_spill)

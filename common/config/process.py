@@ -253,9 +253,10 @@ class Limits(Settings):
     peer_timeout: Seconds = 60.0
     """Seconds to wait for a peer that does not answer."""
     round_timeout: Seconds = 600.0
-    """The maximum number of seconds that the coordinator waits before it repeats a round. It waits for less once it
-    knows how long rounds take. Set the same value at all three processes: a party gives up a job after twice this
-    time without a message."""
+    """The maximum number of seconds without progress that the coordinator waits before it repeats a round, or, before
+    the first round, ends the job. It waits for less once it knows how long rounds take. A job that progresses never
+    times out. Set the same value at all three processes: a party gives up a job after twice this time without a message
+    and without progress."""
 
     max_jobs: Annotated[int, Field(ge=1, le=32)] = 8
     """The maximum number of jobs at the same time. Further jobs are refused until one has ended. A party holds the

@@ -28,7 +28,7 @@ def choose_curve_arithmetic(*, portable: bool = False) -> bool:
         elif portable:
             log.info("arithmetic of alignments: libsodium, as chosen")
         else:
-            log.info("arithmetic of alignments: libsodium, about four times slower, because %s", why_not)
+            log.info("arithmetic of alignments: libsodium, about five times slower, because %s", why_not)
     _Choice.kernel = kernel
     return kernel
 

@@ -79,7 +79,9 @@ class Features:
         return type(self)({name: column[rows] for name, column in self.columns.items()}, n_rows)
 
     def select(self, rows: Rows) -> Self:
-        """Return the features of some rows, in ascending order. Columns on disk stay there."""
+        """Return the features of some rows, in ascending order and none of them twice. Columns on disk stay there."""
+        if len(rows) == self.n_rows:
+            return self
         return type(self)({name: _selected(column, rows) for name, column in self.columns.items()}, len(rows))
 
 

@@ -12,7 +12,8 @@ from trilateral.common.jobs.arithmetic import processors
 T = TypeVar("T")
 
 MOST_AT_A_TIME = 64
-"""Shards of one alignment in progress at most, for memory: about 3 MB each."""
+"""Shards of one alignment in progress at most, for memory: about 3 MB each. An engine always gets so many, because its
+workers come and go."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,8 @@ class Crew:
 
     Attributes:
         engine: runs the work on the points.
-        n_at_a_time: how many shards to have in progress at a time, so that no slot waits for a message: for the slots
-            of both parties, if they have equally many.
+        n_at_a_time: how many shards to have in progress at a time, so that no processor of either party waits for a
+            message.
     """
 
     engine: Engine
@@ -56,10 +57,9 @@ class Crews:
         """The threads of this process, for work outside alignments too."""
 
     def open(self) -> Crew:
-        """Return the crew of one alignment, which the caller closes. This may wait for the engine."""
+        """Return the crew of one alignment, which the caller closes."""
         engine = self._open_engine()
         if engine.at_once:
             return self.local
-        n_at_a_time = min(2 * engine.n_slots + 1, MOST_AT_A_TIME)
-        threads = ThreadPoolExecutor(n_at_a_time, thread_name_prefix="alignment")
-        return Crew(engine, n_at_a_time, threads, _own_threads=True)
+        threads = ThreadPoolExecutor(MOST_AT_A_TIME, thread_name_prefix="alignment")
+        return Crew(engine, MOST_AT_A_TIME, threads, _own_threads=True)

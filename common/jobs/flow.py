@@ -7,8 +7,9 @@ A machine can make vectors faster than a slow line or a slow peer takes them. Ea
   again, and is not kept;
 - the `Inbox` of the receiver: `inbox.MAX_BYTES`, and one message of each open call;
 - the queue of a `Link`. Vectors between the parties are bounded by the windows of the protocol: a party sends no more
-  rows than a window beyond those that the other has answered (`protocol.bounds`, and `shares.bounds`). So a party
-  never waits for room with them. Vectors to the coordinator grow with the columns and not with the rows. All others, which `waits_for_room` names, wait while the queue has `links.QUEUE_BYTES`;
+  rows than a window beyond those that the other has answered (`protocol.bounds`, `shares.bounds`). So a party never
+  waits for room with them. Vectors to the coordinator grow with the columns and not with the rows. All others, which
+  `waits_for_room` names, wait while the queue has `links.QUEUE_BYTES`;
 - the pieces of a round that a party has not begun, which its intake keeps: a window as well.
 
 **No deadlock.** A machine that waits for room takes no message. Two machines that wait for each other would wait for

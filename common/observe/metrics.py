@@ -20,6 +20,7 @@ from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.progress import Stage
 from trilateral.common.base.roles import Role
+from trilateral.common.compute.engine import Cluster
 from trilateral.common.observe.events import (
     Direction,
     Event,
@@ -96,6 +97,8 @@ class Metrics(Collector):
         """The processes that this one calls."""
         self.certificates: Certificates | None = None
         """The certificates that this process presents and accepts."""
+        self.cluster: Cluster | None = None
+        """The workers that this process uses."""
         self.registry = CollectorRegistry()
         counter = partial(Counter, registry=self.registry)
         self._sessions = counter(PREFIX + "sessions_begun", "Sessions of jobs that have begun.")
@@ -303,8 +306,21 @@ class Metrics(Collector):
             "When this process's certificate expires.",
             [({}, each.expires.timestamp()) for each in certificates],
         )
+        yield from self._collect_engine()
         free = [] if self._free is None else [self._free]
         yield _gauge("state_free_bytes", "Free bytes on the disk of the state folder.", [({}, each) for each in free])
+
+    def _collect_engine(self) -> Iterator[Metric]:
+        if (cluster := self.cluster) is None:
+            return
+        yield _gauge("engine_workers", "Workers of the cluster that can be used.", [({}, cluster.n_workers)])
+        yield _gauge("engine_slots", "Tasks that run at a time on all workers.", [({}, cluster.n_slots)])
+        yield _gauge("engine_tasks", "Tasks at the cluster that have no result yet.", [({}, cluster.n_tasks)])
+        losses = CounterMetricFamily(
+            PREFIX + "engine_tasks_lost", "Tasks that were sent to the cluster again because a worker was gone."
+        )
+        losses.add_metric([], cluster.n_losses)
+        yield losses
 
 
 def _gauge(name: str, text: str, values: Iterable[tuple[Mapping[str, str], float]]) -> Metric:

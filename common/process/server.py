@@ -17,13 +17,14 @@ from trilateral.common.base.errors import ConfigError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.base.tracebacks import where
 from trilateral.common.compute.engine import OpenEngine
-from trilateral.common.compute.local import LOCAL
+from trilateral.common.compute.local import LocalEngine
 from trilateral.common.config.live import Difference
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.observe.audit import LOG, Audit
 from trilateral.common.observe.metrics import Metrics
 from trilateral.common.observe.scraping import scraped
 from trilateral.common.process.description import ProcessServicer
+from trilateral.common.process.engine import cluster_of
 from trilateral.common.process.listening import obstacle
 from trilateral.common.process.live_settings import LiveSettings
 from trilateral.common.process.state_folder import held_state
@@ -117,12 +118,13 @@ async def serve_role(
         on_ready: called with the address once the server accepts calls.
 
     Raises:
-        ConfigError: the address, the certificate or the state folder cannot be used.
+        ConfigError: the address, the certificate, the engine or the state folder cannot be used.
     """
     certificates, audit = load_certificates(config), Audit(config.state / LOG)
     async with open_peers(config, certificates) as peers:
-        parts = make_parts(config, audit, peers, lambda: LOCAL)
-        with held_state(config.state, config.role):
+        with cluster_of(config) as cluster, held_state(config.state, config.role):
+            parts = make_parts(config, audit, peers, LocalEngine if cluster is None else cluster.open_engine)
+            parts.jobs.metrics.cluster = cluster
             await _serve(config, certificates, audit, parts, peers=peers, source=source, stop=stop, on_ready=on_ready)
 
 

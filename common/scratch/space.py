@@ -96,9 +96,9 @@ class ScratchSpace:
             total = self._set_aside + n_bytes
             if self._max_bytes is not None and total > self._max_bytes:
                 raise ConfigError(
-                    f"scratch.max_gb: {total / _GB:,.2f} GB of scratch space are needed at the same time,"
-                    f" {n_bytes / _GB:,.2f} GB of it for this job, and the limit is {self._max_bytes / _GB:,.2f} GB:"
-                    " raise it, or wait until other jobs have ended"
+                    f"scratch.max_gb: {_size(total)} of scratch space are needed at the same time,"
+                    f" {_size(n_bytes)} of it for this job, and the limit is {_size(self._max_bytes)}: raise it, or"
+                    " wait until other jobs have ended"
                 )
             with writing(self.folder):
                 free = shutil.disk_usage(scratch_root(self.folder)).free - FREE_BYTES
@@ -106,8 +106,8 @@ class ScratchSpace:
             free -= self._set_aside - self._written
             if n_bytes > free:
                 raise ConfigError(
-                    f"scratch.folder: {n_bytes / _GB:,.2f} GB of scratch space are needed and {max(free, 0) / _GB:,.2f}"
-                    " GB are free: free some space, or choose a folder on a larger disk"
+                    f"scratch.folder: {_size(n_bytes)} of scratch space are needed, and {_size(max(free, 0))} are free:"
+                    " free some space, or choose a folder on a larger disk"
                 )
             self._set_aside = total
 
@@ -342,6 +342,10 @@ def writing(folder: Path) -> Iterator[None]:
         failed = ConfigError(f"scratch.folder: the scratch space cannot be written: {error.strerror}")
         failed.add_note(f"{folder}: {explain(error, folder)}")
         raise failed from error
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / _GB:,.2f} GB" if n_bytes >= _GB else f"{n_bytes / _MB:,.1f} MB"
 
 
 def _allow_more_files() -> None:

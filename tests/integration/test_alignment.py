@@ -7,19 +7,23 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
+from tests.support.late_engine import LateEngine
 from tests.support.rpc import connected, plaintext_server
 from tests.support.three_servers import DATASET, make_configs
 from tests.support.waiting import eventually
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
 from trilateral.common.base.roles import Role
+from trilateral.common.compute.engine import OpenEngine
+from trilateral.common.compute.local import LOCAL
 from trilateral.common.config.process import Limits, ProcessConfig
 from trilateral.common.data.alignment import dealing
 from trilateral.common.data.alignment.guest_session import CommonShard, GuestSession
-from trilateral.common.data.alignment.host_session import MAX_ANSWERS
+from trilateral.common.data.alignment.host_session import MAX_ANSWERS, HostSession
 from trilateral.common.data.alignment.sources import MemoryIds
 from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.jobs.quota import IDS_COUNTER, IdQuota
@@ -57,13 +61,17 @@ class Host:
 
 @asynccontextmanager
 async def served(
-    folder: Path, ids: list[str] | None = None, guest_limit: int = 10**9, **settings: Any
+    folder: Path,
+    ids: list[str] | None = None,
+    guest_limit: int = 10**9,
+    open_engine: OpenEngine = lambda: LOCAL,
+    **settings: Any,
 ) -> AsyncIterator[Host]:
     (folder / "host.csv").write_text("\n".join(["id,x", *(f"{one},1" for one in ids or HOST_IDS)]))
     made = make_configs(folder)[Role.HOST].model_dump(exclude_unset=True)
     config = ProcessConfig.model_validate(made | {key: made[key] | value for key, value in settings.items()})
     config.state.mkdir(parents=True)
-    alignments = Alignments(config, Audit(config.state / "audit.jsonl"))
+    alignments = Alignments(config, Audit(config.state / "audit.jsonl"), open_engine)
     server = plaintext_server(Role.HOST)
     servicer = AlignmentServicer(alignments, lambda name: load_offer(config, name))
     add_services(server, {"ProcessService": ProcessServicer(Role.HOST), "AlignmentService": servicer})
@@ -71,7 +79,9 @@ async def served(
     await server.start()
     (folder / "guest").mkdir(exist_ok=True)
     async with connected(Role.HOST, address) as peer:
-        guest = GuestAlignments(peer, Limits(peer_timeout=2), lambda: IdQuota(folder / "guest", guest_limit))
+        guest = GuestAlignments(
+            peer, Limits(peer_timeout=2), lambda: IdQuota(folder / "guest", guest_limit), open_engine
+        )
         yield Host(config, alignments, guest, peer)
         await server.stop(None)
 
@@ -369,3 +379,45 @@ async def test_an_aborted_alignment_leaves_no_session(tmp_path: Path, monkeypatc
         with pytest.raises(DataError, match="no more"):
             await alignment.run(break_off)
         assert host.audited()[-1]["result"] == "failed"
+
+
+async def test_the_host_answers_before_its_ids_are_dealt_and_both_deal_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deal, guest_has_dealt = HostSession.deal, Event()
+
+    def late(session: HostSession) -> None:
+        assert guest_has_dealt.wait(20)
+        deal(session)
+
+    monkeypatch.setattr(HostSession, "deal", late)
+    async with served(tmp_path) as host:
+        alignment = await open_with(host, GUEST_IDS)
+        guest_has_dealt.set()
+        assert (await alignment.run(nothing)).n_common == len(COMMON)
+
+
+async def test_a_host_that_cannot_deal_its_ids_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(session: HostSession) -> None:
+        raise DataError("the IDs cannot be dealt")
+
+    monkeypatch.setattr(HostSession, "deal", failing)
+    async with served(tmp_path) as host:
+        alignment = await open_with(host, GUEST_IDS)
+        with pytest.raises(DataError, match="the IDs cannot be dealt"):
+            await alignment.run(nothing)
+        assert host.audited()[-1]["result"] == "failed"
+
+
+async def test_both_parties_compute_on_their_engines_and_close_them(tmp_path: Path) -> None:
+    made: list[LateEngine] = []
+
+    def open_engine() -> LateEngine:
+        made.append(LateEngine(n_slots=3))
+        return made[-1]
+
+    async with served(tmp_path, open_engine=open_engine) as host:
+        alignment = await open_with(host, GUEST_IDS)
+        assert (await alignment.run(nothing)).n_common == len(COMMON)
+        await eventually(lambda: all(engine.closed for engine in made))
+    assert sorted(engine.n_run for engine in made) == [1, 2]

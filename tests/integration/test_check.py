@@ -54,6 +54,7 @@ from trilateral.common.process import memory
 from trilateral.common.process.description import ask_description
 from trilateral.common.process.state_folder import held_state
 from trilateral.common.protocol.batches import holdout_split
+from trilateral.common.scratch.folders import SCRATCH
 from trilateral.common.trial import authority as authority_module
 from trilateral.common.trial.authority import Authority
 from trilateral.common.trial.localhost import free_addresses
@@ -567,6 +568,34 @@ def a_full_disk(setting: Setting) -> None:
     setting.monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=50 * 2**20))
 
 
+def scratch(setting: Setting, **settings: Any) -> None:
+    setting.settings[Role.GUEST]["scratch"] = settings
+
+
+def more_scratch_space_than_there_is(setting: Setting) -> None:
+    scratch(setting, max_gb=1e9)
+
+
+def a_scratch_folder_that_others_can_read(setting: Setting) -> None:
+    (setting.folder / SCRATCH).mkdir()
+    (setting.folder / SCRATCH).chmod(0o755)
+    scratch(setting, folder=str(setting.folder))
+
+
+def a_scratch_folder_of_someone_else(setting: Setting) -> None:
+    may_not_write(setting, setting.folder)
+    setting.state(Role.GUEST)
+    scratch(setting, folder=str(setting.folder))
+
+
+def a_table_that_does_not_fit_in_scratch_space(setting: Setting) -> None:
+    scratch(setting, memory_mb=0, max_gb=1e-6)
+
+
+def rows_on_disk_in_clear(setting: Setting) -> None:
+    scratch(setting, encrypt=False)
+
+
 def few_open_files(setting: Setting) -> None:
     setting.monkeypatch.setattr("resource.getrlimit", lambda _: (256, 256))
 
@@ -579,6 +608,11 @@ def no_kernel(setting: Setting) -> None:
 def no_kernel_of_shares(setting: Setting) -> None:
     setting.monkeypatch.setattr(machine, "shares_level", lambda: 0)
     setting.monkeypatch.setattr(machine, "best_level", lambda: (0, "the processor has no AES instructions"))
+
+
+def no_kernel_of_alignments(setting: Setting) -> None:
+    setting.monkeypatch.setattr(machine, "uses_kernel", lambda: False)
+    setting.monkeypatch.setattr(machine, "obstacle_of_curve", lambda: "the processor has no AVX-512")
 
 
 def many_threads(setting: Setting) -> None:
@@ -658,7 +692,7 @@ def a_state_folder_below_a_closed_one(setting: Setting) -> None:
 def may_not_write(setting: Setting, *folders: Path) -> None:
     # No mode keeps root from writing.
     access = os.access
-    setting.monkeypatch.setattr(os, "access", lambda path, mode: path not in folders and access(path, mode))
+    setting.monkeypatch.setattr(os, "access", lambda path, mode, **how: path not in folders and access(path, mode))
 
 
 def before_the_first_start(setting: Setting) -> None:
@@ -794,12 +828,22 @@ LOCAL = [
     Case(a_changed_audit_log, WARNING, "audit.jsonl, line 2 does not continue the line before it"),
     Case(memory_that_may_reach_swap_space, WARNING, "swap: parts of private keys may reach", Role.COORDINATOR),
     Case(a_full_disk, WARNING, "state: 50 MiB are free"),
+    Case(more_scratch_space_than_there_is, WARNING, "scratch.max_gb: allows 1,000,000,000.0 GB on disk, and jobs can"),
+    Case(a_scratch_folder_that_others_can_read, PROBLEM, "scratch.folder: the folder .scratch in it must belong"),
+    Case(a_scratch_folder_of_someone_else, PROBLEM, "cannot be used: Permission denied"),
+    Case(a_table_that_does_not_fit_in_scratch_space, PROBLEM, "datasets.made: scratch.max_gb: 0.0 MB of scratch"),
+    Case(rows_on_disk_in_clear, NOTE, "scratch.encrypt: rows on disk are not encrypted"),
     Case(few_open_files, WARNING, "open files: at most 256"),
     Case(no_kernel, WARNING, "arithmetic: gmpy2, 5 to 15 times slower than the kernel, because the processor has no"),
     Case(
         no_kernel_of_shares,
         WARNING,
         "arithmetic of shares: numpy, about forty times slower than the kernel, because the processor has no AES",
+    ),
+    Case(
+        no_kernel_of_alignments,
+        NOTE,
+        "arithmetic of alignments: libsodium, about five times slower than the kernel, because the processor has no",
     ),
     Case(many_threads, WARNING, "limits.threads: 1000 threads on "),
     Case(

@@ -47,7 +47,11 @@ class TravellingEngine(LateEngine):
 
 
 def travelled(thing: T) -> T:
-    copy: T = pickle.loads(pickle.dumps(thing))
+    """A copy whose arrays cannot be written to and begin anywhere, as in a message."""
+    buffers: list[pickle.PickleBuffer] = []
+    pickled = pickle.dumps(thing, protocol=5, buffer_callback=buffers.append)
+    moved = [memoryview(b"x" + each.raw().tobytes())[1:] for each in buffers]
+    copy: T = pickle.loads(pickled, buffers=moved)
     return copy
 
 

@@ -23,6 +23,10 @@ class LateEngine(LocalEngine):
         self.n_submitted = 0
         self.n_run = 0
         self.n_cancelled = 0
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
 
     def submit(self, function: Callable[..., T], *args: object, urgent: bool = False) -> Task[T]:
         self.n_submitted += 1

@@ -162,14 +162,11 @@ static KERNEL element invert(element x) {
     return mul(squares(p250, 5), eleven);
 }
 
-/* The one representative below p. */
+/* The one representative below p, of a reduced element. */
 INLINE element canonical(element x) {
-    /* After two rounds of carries, one limb after the other, all limbs are below 2^51: if the second round wraps around, the lower
-     * limbs are zero, or nearly so. */
-    for (int round = 0; round < 2; round++) {
-        for (int i = 0; i < LIMBS - 1; i++) x.limb[i + 1] += x.limb[i] >> LIMB_BITS, x.limb[i] &= MASK;
-        x.limb[0] += times_19(x.limb[4] >> LIMB_BITS), x.limb[4] &= MASK;
-    }
+    /* One limb after the other passes its carry on, the last one to the first. What is left is below 2^255 + 19, so below 2 p. */
+    for (int i = 0; i < LIMBS - 1; i++) x.limb[i + 1] += x.limb[i] >> LIMB_BITS, x.limb[i] &= MASK;
+    x.limb[0] += times_19(x.limb[4] >> LIMB_BITS), x.limb[4] &= MASK;
     /* x + 19 reaches 2^255 if x is at least p. */
     lanes over = x.limb[0] + 19;
     for (int i = 1; i < LIMBS; i++) over = x.limb[i] + (over >> LIMB_BITS);

@@ -250,6 +250,7 @@ def read_table_ids(dataset: DatasetConfig) -> NormalIds:
     for written in _written_ids(file, dataset, faults):
         ids.append(normalise(written, dataset.id_form, len(dataset.id_columns)))
         n_rows += len(written)
+        report_progress(Stage.READING, file.share_read, 1)
     _check_rows(file, n_rows)
     faults.check(n_rows)
     normal = NormalIds.join(ids)

@@ -108,7 +108,7 @@ class IntersectShardRequest(google.protobuf.message.Message):
     session: builtins.bytes
     shard: builtins.int
     points: builtins.bytes
-    """the guest's IDs under its key, 33 bytes each"""
+    """the guest's IDs under its key: 32 bytes each, a coordinate u of Curve25519"""
     def __init__(
         self,
         *,
@@ -127,7 +127,7 @@ class IntersectShardResponse(google.protobuf.message.Message):
     SETUP_FIELD_NUMBER: builtins.int
     RESPONSE_FIELD_NUMBER: builtins.int
     setup: builtins.bytes
-    """the host's IDs under its key, sorted"""
+    """the host's IDs under its key, sorted, 32 bytes each"""
     response: builtins.bytes
     """the request's points, now also under the host's key, in the request's order"""
     def __init__(

@@ -79,11 +79,13 @@ DIAGONAL_TOLERANCE = 1e-9
 """P counts as diagonal if no other element exceeds this share of the largest."""
 REPORTS_PER_WINDOW = 4
 """How often a party tells the coordinator within a window how many rows it is done with."""
-MIN_AWAY_COLUMNS = 512
+MIN_AWAY_COLUMNS = 1024
 """Columns of both parties together from which on tasks travel to the workers of an engine. To move what a task needs of
-a row, 176 bytes, takes 250 nanoseconds. To compute takes 32 with 10 columns a party, and 300 with 256."""
-MAX_RUN_BLOCKS = 8
-"""The most blocks of a task that travels: with 256 columns a party, 20 milliseconds of work."""
+a row, 176 bytes, takes 250 nanoseconds. To compute takes 32 with 10 columns a party, and 650 with 512."""
+MAX_RUN_BLOCKS = 4
+"""The most blocks of a task that travels: with 512 columns a party, 20 milliseconds of work."""
+MAX_RUN_BYTES = 256 * 2**20
+"""The most bytes of the tables of such a task, which travel once in a session."""
 _PIECE_ELEMENTS = 2**19
 """Masked columns that are sent together, so that a piece has 4 MiB."""
 
@@ -455,7 +457,9 @@ class SharesArithmetic(ABC):
         """Return how many blocks a task has: one in this process, and as many as keep all workers busy elsewhere."""
         if self._engine.at_once:
             return 1
-        return max(1, min(MAX_RUN_BLOCKS, self._window // (2 * self._engine.n_slots + 1)))
+        of_block = BLOCK_ROWS * 8 * (self._n_host + self._n_guest)
+        most = min(MAX_RUN_BLOCKS, MAX_RUN_BYTES // of_block, self._window // (2 * self._engine.n_slots + 1))
+        return max(1, most)
 
     def _check_weights(self, key: RoundKey, weights: WeightShares | None) -> None:
         if weights is None:

@@ -1,5 +1,7 @@
 """The kernels in C: they allocate what C fills. `kernels` says what they compute, `reference` how."""
 
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +12,8 @@ from trilateral.common.shares.keys import Purpose
 from trilateral.common.shares.native import _kernel
 from trilateral.common.shares.path import shares_level
 from trilateral.common.shares.reference import Columns, DealerKeys, DealerSums, Residual, Weights, wave_table
+
+ScalarT = TypeVar("ScalarT", bound=np.generic)
 
 LINE = 64
 """Bytes of a line of the cache: vectors that cross two lines take twice the time."""
@@ -78,7 +82,7 @@ def deal(
         NOTHING if sums is None else sums.host,
         NOTHING if sums is None else sums.guest,
         NOTHING if sums is None else sums.loss,
-        fmt.kernel_numbers,
+        _plain(fmt.kernel_numbers),
         wave_table(),
         keys.host_session + keys.guest_session + keys.host_round + keys.guest_round,
         _plain(a),
@@ -110,7 +114,7 @@ def residual(
         loss,
         v,
         digest,
-        fmt.kernel_numbers,
+        _plain(fmt.kernel_numbers),
         wave_table(),
         key,
         _plain(dealt),
@@ -143,6 +147,9 @@ def _empty(n: int) -> ElementVector:
     return room[start : start + 8 * n].view(np.uint64)
 
 
-def _plain(array: Columns) -> Columns:
-    """Return an array that begins where its elements may begin and has no gaps: itself, if it is one."""
+def _plain(array: NDArray[ScalarT]) -> NDArray[ScalarT]:
+    """Return an array that begins where its elements may begin and has no gaps: itself, if it is one.
+
+    Arrays that have travelled lie anywhere in the bytes of a message.
+    """
     return array if array.flags.c_contiguous and array.flags.aligned else np.require(array, requirements=["C", "A"])

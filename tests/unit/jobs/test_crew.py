@@ -8,15 +8,6 @@ from trilateral.common.jobs.arithmetic import processors
 from trilateral.common.jobs.crew import MOST_AT_A_TIME, Crews
 
 
-class Wide(LateEngine):
-    """An engine with many slots, that knows whether it was closed."""
-
-    closed = False
-
-    def close(self) -> None:
-        self.closed = True
-
-
 def test_alignments_on_this_machine_share_its_threads() -> None:
     crews = Crews()
     one, two = crews.open(), crews.open()
@@ -27,10 +18,10 @@ def test_alignments_on_this_machine_share_its_threads() -> None:
     assert "alignment" in two.submit(lambda: current_thread().name).result()
 
 
-def test_an_engine_has_twice_its_slots_under_way_and_is_closed_with_its_threads() -> None:
-    engine = Wide(n_slots=20)
+def test_an_engine_has_as_many_shards_as_memory_allows_and_is_closed_with_its_threads() -> None:
+    engine = LateEngine()
     crew = Crews(lambda: engine).open()
-    assert (crew.engine, crew.n_at_a_time) == (engine, 41)
+    assert (crew.engine, crew.n_at_a_time) == (engine, MOST_AT_A_TIME)
     assert crew.submit(lambda: 3).result() == 3
     crew.close()
     assert engine.closed

@@ -201,7 +201,7 @@ def test_a_folder_that_others_can_read_is_refused(tmp_path: Path, how: str) -> N
 def test_more_than_the_limit_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with make_space(tmp_path, most=80 * KB).open() as scratch:
         array = scratch.array(np.float64, (10_000,))
-        message = r"^scratch\.max_gb: 0\.00 GB of scratch space are needed .* raise it, or wait"
+        message = r"^scratch\.max_gb: 0\.1 MB of scratch space .* the limit is 0\.1 MB: raise it, or wait"
         with pytest.raises(ConfigError, match=message):
             scratch.array(np.float64, (1,))
         assert open_files(tmp_path)
@@ -220,7 +220,7 @@ def test_more_than_the_disk_has_is_refused_before_anything_is_written(
     space = make_space(tmp_path)
     with space.open() as scratch, space.open() as other:
         first = scratch.array(np.float64, (10_000,))
-        with pytest.raises(ConfigError, match=r"^scratch\.folder: 0\.00 GB .* are needed and 0\.00 GB are free"):
+        with pytest.raises(ConfigError, match=r"^scratch\.folder: 0\.1 MB .* are needed, and 0\.0 MB are free"):
             other.array(np.float64, (10_000,))  # The first array has not used its room yet.
         first.append(np.zeros(10_000))
         other.array(np.float64, (10_000,))  # It has used it, and the system counts it.

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.late_engine import LateEngine
 from trilateral.common.base.errors import DataError, ProtocolError
 from trilateral.common.curve25519.points import POINT_BYTES
 from trilateral.common.data.alignment import dealing as dealing_module
@@ -232,3 +233,18 @@ def test_an_answer_of_another_size_is_refused(sides: Sides) -> None:
     for answer in ((setup[:-1], response), (setup, response + response), (b"", b"")):
         with pytest.raises(ProtocolError, match=r"does not have \d+ bytes"):
             sides.guest.read(0, *answer)
+
+
+def test_an_engine_gives_the_same_rows_and_runs_each_part_once() -> None:
+    guest_ids, host_ids = ["a", "b", "c"], ["b", "c", "d", "e"]
+    engines = LateEngine(), LateEngine()
+    dealing = Dealing.of(token_bytes(32), token_bytes(32), 3, 4)
+    guest = GuestSession(MemoryIds(Ids.of(guest_ids)), dealing, engines[0])
+    host = HostSession(MemoryIds(Ids.of(host_ids)), dealing, engines[1])
+    host.deal()
+    points = guest.request(0)
+    host.check_request(0, points)
+    common = guest.read(0, *host.answer(0, points))
+    assert [guest_ids[place] for place in common.places] == ["b", "c"]
+    assert [host_ids[place] for place in host.settle(0, common.tags)] == ["b", "c"]
+    assert [engine.n_run for engine in engines] == [2, 1]

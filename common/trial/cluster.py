@@ -1,0 +1,88 @@
+"""A Dask cluster on this machine, for tests and benchmarks: a scheduler in this process, and worker processes."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import distributed
+from distributed.security import Security
+
+from trilateral.common.base.roles import Role
+from trilateral.common.trial.development import DevelopmentFiles
+
+
+class TrialCluster:
+    """A running cluster.
+
+    Args:
+        cluster: Dask's own object.
+        files: the certificates; None without TLS.
+    """
+
+    def __init__(self, cluster: Any, files: DevelopmentFiles | None) -> None:
+        self._cluster = cluster
+        self._files = files
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The `engine` settings of a process that uses this cluster."""
+        tls = {} if self._files is None else self._files.settings(Role.HOST)
+        return {"kind": "dask", "scheduler": self._cluster.scheduler_address, **tls}
+
+    @property
+    def pids(self) -> list[int]:
+        """Process IDs of the workers that the scheduler knows."""
+        running = set(self._cluster.scheduler.workers)
+        return [nanny.pid for nanny in self._cluster.workers.values() if nanny.worker_address in running]
+
+    @property
+    def n_keys(self) -> int:
+        """How many tasks and pieces of data the scheduler knows."""
+        return len(self._cluster.scheduler.tasks)
+
+    def kill(self, pid: int) -> None:
+        """Kill a worker at once. Its nanny starts another."""
+        if pid in self.pids:
+            os.kill(pid, signal.SIGKILL)
+
+    def logs(self) -> str:
+        """Return what the scheduler and all workers have logged."""
+        return "\n".join(self._cluster.get_logs().values())
+
+
+@contextmanager
+def trial_cluster(n_workers: int, files: DevelopmentFiles | None = None) -> Iterator[TrialCluster]:
+    """Run a cluster within the block.
+
+    Args:
+        n_workers: worker processes, which run one task at a time each.
+        files: certificates for mutual TLS; None for a cluster without TLS, on a loopback address.
+    """
+    security = None
+    if files is not None:
+        authorities, certificate, key = (
+            str(path) for path in (files.authorities(Role.HOST), files.certificate(Role.HOST), files.key(Role.HOST))
+        )
+        security = Security(  # type: ignore[no-untyped-call]
+            tls_ca_file=authorities,
+            tls_scheduler_cert=certificate,
+            tls_scheduler_key=key,
+            tls_worker_cert=certificate,
+            tls_worker_key=key,
+            tls_client_cert=certificate,
+            tls_client_key=key,
+            require_encryption=True,
+        )
+    cluster = distributed.LocalCluster(  # type: ignore[no-untyped-call]
+        n_workers=n_workers,
+        threads_per_worker=1,
+        memory_limit=0,
+        dashboard_address="127.0.0.1:0",
+        protocol="tcp://" if files is None else "tls://",
+        security=security,
+        silence_logs=False,
+    )
+    with cluster:
+        yield TrialCluster(cluster, files)

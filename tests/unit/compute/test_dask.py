@@ -1,0 +1,216 @@
+"""Tasks on a cluster give the same results as in this process, whatever happens to the workers."""
+
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.support.waiting import eventually_in_thread
+from trilateral.common.base.errors import ConfigError, OutOfRangeError, SuspendedError
+from trilateral.common.compute.calls import TaskError
+from trilateral.common.compute.dask import DaskCluster, DaskEngine
+from trilateral.common.config.engine import EngineConfig
+from trilateral.common.trial.cluster import TrialCluster, trial_cluster
+from trilateral.common.trial.development import DevelopmentFiles, write_development_files
+
+SECRET = 271828
+PATIENCE = 60.0
+
+Vector = NDArray[np.int64]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> DevelopmentFiles:
+    return write_development_files(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def cluster(files: DevelopmentFiles) -> Iterator[TrialCluster]:
+    with trial_cluster(2, files) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def connection(cluster: TrialCluster) -> Iterator[DaskCluster]:
+    connection = connected(cluster)
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def engine(connection: DaskCluster) -> Iterator[DaskEngine]:
+    engine = connection.open_engine()
+    yield engine
+    engine.close()
+
+
+def connected(cluster: TrialCluster, patience: float = PATIENCE) -> DaskCluster:
+    return DaskCluster(EngineConfig(**cluster.settings), patience)
+
+
+def total(values: Vector, factor: int, seconds: float = 0.0) -> int:
+    time.sleep(seconds)
+    return factor * int(values.sum())
+
+
+def out_of_range(values: Vector) -> None:
+    raise OutOfRangeError("a value is out of range")
+
+
+def bug(values: Vector) -> None:
+    raise ValueError(f"cannot use {values}")
+
+
+def unsendable(values: Vector) -> object:
+    return [iter(values.tolist()), (value for value in values)]
+
+
+class Source:
+    """Counts how often its data is loaded."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self.n_loads = 0
+
+    def load(self) -> Vector:
+        self.n_loads += 1
+        return np.full(1000, self._number)
+
+
+# --- results
+
+
+def test_placed_data_moves_to_a_worker_once(engine: DaskEngine) -> None:
+    sources = [Source(number) for number in range(3)]
+    placed = [engine.place(number, source.load) for number, source in enumerate(sources)]
+    tasks = [engine.submit(total, each, factor) for each in placed for factor in (1, 2)]
+    assert [task.result() for task in tasks] == [0, 0, 1000, 2000, 2000, 4000]
+    assert all(task.done() and task.wait(0) for task in tasks)
+    assert [source.n_loads for source in sources] == [1, 1, 1]
+    assert engine.n_slots == 2
+
+
+def test_an_error_of_the_project_arrives_as_it_was_raised(engine: DaskEngine) -> None:
+    task = engine.submit(out_of_range, np.zeros(1), urgent=True)
+    with pytest.raises(OutOfRangeError, match="^a value is out of range$"):
+        task.result()
+
+
+def test_another_error_arrives_as_its_place_alone_and_no_log_has_a_value(
+    engine: DaskEngine, cluster: TrialCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    values = np.full(5, SECRET)
+    with caplog.at_level(logging.DEBUG):
+        for argument in (values, engine.place(0, lambda: values)):
+            with pytest.raises(TaskError, match="ValueError") as raised:
+                engine.submit(bug, argument).result()
+            assert str(SECRET) not in str(raised.value)
+        with pytest.raises(TypeError, match="serialize object of type Sealed") as unsent:
+            engine.submit(unsendable, values).result()
+        assert str(SECRET) not in str(unsent.value)
+    assert str(SECRET) not in cluster.logs() + caplog.text
+
+
+def test_data_that_cannot_be_loaded_fails_the_task(engine: DaskEngine) -> None:
+    def load() -> Vector:
+        raise OutOfRangeError("no such rows")
+
+    for _ in range(2):
+        with pytest.raises(OutOfRangeError, match="no such rows"):
+            engine.submit(total, engine.place(0, load), 1).result()
+
+
+# --- the end
+
+
+def test_nothing_is_left_on_the_cluster_after_the_session(connection: DaskCluster, cluster: TrialCluster) -> None:
+    engine = connection.open_engine()
+    placed = [engine.place(number, Source(number).load) for number in range(4)]
+    assert engine.submit(total, placed[0], 1).result() == 0
+    tasks = [engine.submit(total, each, 1, 1.0) for each in placed]
+    engine.release(placed[0])
+    tasks[0].cancel()
+    engine.close()
+    engine.close()
+    for task in tasks:
+        with pytest.raises(SuspendedError):
+            task.result()
+    with pytest.raises(SuspendedError, match="closed"):
+        engine.submit(total, np.ones(1), 1).result()
+    eventually_in_thread(lambda: cluster.n_keys == 0)
+    assert connection.n_tasks == 0
+
+
+def test_a_closed_connection_ends_every_task_that_is_waited_for(cluster: TrialCluster) -> None:
+    connection = connected(cluster)
+    task = connection.open_engine().submit(total, np.ones(1), 1, 30.0)
+    assert not task.wait(0.3)
+    connection.close()
+    connection.close()
+    with pytest.raises(SuspendedError):
+        task.result()
+    eventually_in_thread(lambda: cluster.n_keys == 0)
+
+
+# --- who may take part
+
+
+def test_the_connection_describes_each_worker(connection: DaskCluster) -> None:
+    workers = connection.inspect()
+    assert len(workers) == connection.n_workers == 2
+    assert all(address.startswith("tls://127.0.0.1:") for address in workers)
+    assert not any(isinstance(facts, str) or facts.may_spill for facts in workers.values())
+
+
+@pytest.mark.parametrize("scheme", ["tls", "tcp"])
+def test_a_process_without_a_certificate_of_the_clusters_authority_is_refused(
+    cluster: TrialCluster, tmp_path: Path, scheme: str
+) -> None:
+    settings = cluster.settings
+    if scheme == "tls":
+        other = write_development_files(tmp_path / "other")
+        stranger = other.folder / "guest"
+        settings |= {"certificate": str(stranger / "certificate.pem"), "key": str(stranger / "key.pem")}
+    else:
+        settings = {"kind": "dask", "scheduler": settings["scheduler"].replace("tls:", "tcp:")}
+    connection = DaskCluster(EngineConfig(**settings), 3)
+    with pytest.raises(ConfigError, match=r"^engine.scheduler: .* cannot be used"):
+        connection.inspect()
+    with pytest.raises(ConfigError, match=r"^engine.scheduler: .* cannot be used"):
+        connection.open_engine().submit(total, np.ones(1), 1).result()
+    connection.close()
+
+
+def test_a_cluster_that_has_gone_ends_the_tasks_and_they_do_not_hang(files: DevelopmentFiles) -> None:
+    with trial_cluster(1, files) as cluster:
+        connection = connected(cluster, 3)
+        engine = connection.open_engine()
+        assert engine.submit(total, np.ones(1), 1).result() == 1
+        task = engine.submit(total, np.ones(1), 1, 30.0)
+        assert not task.wait(0.3)
+    with pytest.raises((SuspendedError, ConfigError), match="engine.scheduler"):
+        task.result()
+    connection.close()
+
+
+# --- a worker dies
+
+
+@pytest.mark.parametrize("after", [0.0, 0.3])
+def test_a_killed_worker_changes_no_result(
+    engine: DaskEngine, cluster: TrialCluster, connection: DaskCluster, after: float
+) -> None:
+    sources = [Source(number) for number in range(6)]
+    placed = [engine.place(number, source.load) for number, source in enumerate(sources)]
+    assert [engine.submit(total, each, 1).result() for each in placed] == [1000 * number for number in range(6)]
+    before = connection.n_losses
+    tasks = [engine.submit(total, each, factor, 0.1) for factor in range(3) for each in placed]
+    time.sleep(after)
+    cluster.kill(cluster.pids[0])
+    assert [task.result() for task in tasks] == [1000 * number * factor for factor in range(3) for number in range(6)]
+    assert connection.n_losses > before
+    assert sum(source.n_loads for source in sources) > 6
