@@ -119,6 +119,7 @@ class Workload:
         if self.job.protocol == "shares":
             sizes = (self.round().sent(Role.COORDINATOR), self.round(is_first=True).sent(Role.COORDINATOR))
             counts["dealt"] = rows * self.dealt_values * (sizes[1] / sizes[0] if is_first else 1)
+            counts["dealt_ahead"] = sizes[1]
         elif role in PARTIES:
             counts |= {"products": self.products(role), "ciphertexts": self.ciphertexts}
         else:
