@@ -64,7 +64,8 @@ class Work:
         placed = [
             engine.place(number, partial(self._columns.__getitem__, number)) for number in range(len(self._columns))
         ]
-        engine.submit(multiplied, self._cipher, self._scale, self._vector[:1], self._columns[0][:1], None).result()
+        for _ in range(1 + engine.n_slots):  # Each worker makes its own cipher when it first needs it.
+            engine.submit(multiplied, self._cipher, self._scale, self._vector[:1], self._columns[0][:1], None).result()
         begun, done, under_way = time.perf_counter(), [], list[Task[Ciphertexts]]()
         for number, each in enumerate(placed):
             n_groups = self._scale.layout.n_groups(len(self._columns[number]))
