@@ -11,6 +11,7 @@ import json
 import tempfile
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -60,8 +61,11 @@ class Work:
 
     def run(self, engine: Engine) -> tuple[float, list[int]]:
         """Compute all products; return the seconds, and the sums in clear."""
-        placed = [engine.place(number, lambda each=each: each) for number, each in enumerate(self._columns)]
-        engine.submit(multiplied, self._cipher, self._scale, self._vector[:1], self._columns[0][:1], None).result()
+        placed = [
+            engine.place(number, partial(self._columns.__getitem__, number)) for number in range(len(self._columns))
+        ]
+        for _ in range(1 + engine.n_slots):  # Each worker makes its own cipher when it first needs it.
+            engine.submit(multiplied, self._cipher, self._scale, self._vector[:1], self._columns[0][:1], None).result()
         begun, done, under_way = time.perf_counter(), [], list[Task[Ciphertexts]]()
         for number, each in enumerate(placed):
             n_groups = self._scale.layout.n_groups(len(self._columns[number]))

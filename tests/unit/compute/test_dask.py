@@ -18,7 +18,7 @@ from trilateral.common.checks.engine import check_engine, judge
 from trilateral.common.checks.finding import Level
 from trilateral.common.compute.calls import TaskError
 from trilateral.common.compute.dask import DaskCluster, DaskEngine
-from trilateral.common.compute.worker import describe
+from trilateral.common.compute.worker import WorkerFacts, describe
 from trilateral.common.config.engine import EngineConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.trial.cluster import TrialCluster, trial_cluster
@@ -178,7 +178,7 @@ def process_config(tmp_path: Path, settings: dict[str, Any]) -> ProcessConfig:
         role=Role.HOST,
         plaintext=True,
         listen="127.0.0.1:50051",
-        peers={Role.GUEST: "127.0.0.1:50052", Role.COORDINATOR: "127.0.0.1:50050"},  # type: ignore[dict-item]
+        peers={Role.GUEST: "127.0.0.1:50052", Role.COORDINATOR: "127.0.0.1:50050"},
         state=tmp_path,
         engine=EngineConfig(**settings),
     )
@@ -202,7 +202,11 @@ def test_the_check_names_a_key_that_others_can_read(cluster: TrialCluster, tmp_p
 def test_workers_that_differ_are_reported() -> None:
     here = describe()
     other = replace(here, arithmetic="gmpy2", shares_level=0, may_spill=True)
-    workers = {"tls://a:1": here, "tls://b:1": other, "tls://c:1": "the worker at tls://c:1 has trilateral 0.0.1"}
+    workers: dict[str, WorkerFacts | str] = {
+        "tls://a:1": here,
+        "tls://b:1": other,
+        "tls://c:1": "the worker at tls://c:1 has trilateral 0.0.1",
+    }
     found = list(judge("tls://s:1", workers, 2))
     assert [finding.level for finding in found] == [Level.PROBLEM, Level.OK, Level.WARNING, Level.WARNING]
     (none,) = judge("tls://s:1", {}, 0)
