@@ -238,17 +238,15 @@ def _rounds(
 def _own_seconds(role: Role, parts: Seconds, work: Workload, machines: Machines) -> float:
     """Return the seconds that a process on a machine of its own works in a round."""
     all_together = math.fsum(parts.values())
-    shared_out = parts.get(_shared_out(work, machines), 0.0)
-    cores = _party_cores(machines) if role in PARTIES else machines.cores
-    return shared_out / cores + (all_together - shared_out) / min(machines.cores, PROCESS_THREADS)
-
-
-def _shared_out(work: Workload, machines: Machines) -> str:
-    """Return what all processors of a party, or the workers of its cluster, do together."""
-    if work.job.protocol == "paillier":
-        return "products"
-    is_away = machines.workers and work.n_columns >= MIN_AWAY_COLUMNS
-    return "values" if is_away else "nothing"
+    here = away = 0.0
+    if role in PARTIES and work.job.protocol == "paillier":
+        products = parts.get("products", 0.0)
+        here = products * work.own_products / (work.own_products + work.column_products(role))
+        away = products - here
+    elif role in PARTIES and machines.workers and work.n_columns >= MIN_AWAY_COLUMNS:
+        away = parts.get("values", 0.0)
+    alone = (all_together - here - away) / min(machines.cores, PROCESS_THREADS)
+    return away / _party_cores(machines) + here / machines.cores + alone
 
 
 def _party_cores(machines: Machines) -> float:
