@@ -35,7 +35,9 @@ from benchmarks.runs import (
 )
 from trilateral.common.base.files import write_whole
 from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.cost.arrays import place_arrays
 from trilateral.common.cost.constants import MEASURED, Constants, Count, Terms, total
+from trilateral.common.cost.estimate import MEGABYTE
 from trilateral.common.cost.workload import Workload
 from trilateral.common.jobs.arithmetic import processors, use_arithmetic
 
@@ -46,15 +48,15 @@ TRAININGS = (
     TrainingRun("shares", 200_000, (30, 5), 5),
     TrainingRun("shares", 400_000, (10, 10), 7),
     TrainingRun("shares", 1_000_000, (5, 10), 4),
-    TrainingRun("shares", 3_000_000, (4, 4), 2),
+    TrainingRun("shares", 5_000_000, (3, 3), 2),
     TrainingRun("shares", 400_000, (10, 10), 3, on_disk=True),
     TrainingRun("shares", 400_000, (5, 30), 3, on_disk=True),
     TrainingRun("shares", 1_000_000, (10, 5), 2, on_disk=True),
     TrainingRun("paillier", 10_000, (5, 5), 3),
     TrainingRun("paillier", 20_000, (40, 20), 2),
     TrainingRun("paillier", 60_000, (10, 30), 1),
-    TrainingRun("paillier", 100_000, (5, 5), 2),
-    TrainingRun("paillier", 200_000, (10, 5), 1),
+    TrainingRun("paillier", 100_000, (5, 5), 5),
+    TrainingRun("paillier", 200_000, (10, 5), 3),
     TrainingRun("paillier", 1_000_000, (3, 3), 1),
     TrainingRun("paillier", 100_000, (5, 10), 1, on_disk=True),
     TrainingRun("paillier", 300_000, (5, 5), 1, on_disk=True),
@@ -71,10 +73,6 @@ PARTY_ROUND: Mapping[Protocol, Sequence[Count]] = {
 }
 COORDINATOR_ROUND: Mapping[Protocol, Sequence[Count]] = {"paillier": ("once", "sums"), "shares": ("once", "dealt")}
 MEMORY: Sequence[Count] = ("rows", "group_values")
-ARRAYS: Mapping[Protocol, Sequence[Count]] = {
-    "paillier": ("rows", "own_values"),
-    "shares": ("rows", "own_values", "values"),
-}
 
 
 def fit(rows: Iterable[tuple[Mapping[str, float], float]], names: Sequence[Any]) -> dict[Any, float]:
@@ -94,9 +92,7 @@ def fit(rows: Iterable[tuple[Mapping[str, float], float]], names: Sequence[Any])
     return {name: float(f"{value:.4g}") for name, value in zip(names, found / sizes, strict=True) if value > 0}
 
 
-def fit_protocol(
-    trainings: Sequence[MeasuredTraining], protocol: Protocol, arrays: Terms, memory: Terms
-) -> dict[str, Any]:
+def fit_protocol(trainings: Sequence[MeasuredTraining], protocol: Protocol, memory: Terms) -> dict[str, Any]:
     """Return the constants of one protocol, as `ProtocolConstants` has them."""
     of_parties = _fit_seconds(trainings, PARTIES, PARTY_SETUP[protocol], PARTY_ROUND[protocol])
     of_coordinator = _fit_seconds(trainings, (Role.COORDINATOR,), ("once",), COORDINATOR_ROUND[protocol])
@@ -122,10 +118,9 @@ def fit_protocol(
         "coordinator_setup": of_coordinator[0],
         "coordinator_round": of_coordinator[1],
         "party_memory": memory,
-        "party_arrays": arrays,
         "coordinator_memory": fit(
             [(work_of(each.run).counts(Role.COORDINATOR), each.memory_mb[Role.COORDINATOR]) for each in trainings],
-            ("once", "rows"),
+            ("once", "dealt_ahead"),
         ),
         "setup_wait": setup_wait,
         "round_wait": round_wait,
@@ -134,27 +129,14 @@ def fit_protocol(
     }
 
 
-def fit_arrays(trainings: Sequence[MeasuredTraining], protocol: Protocol) -> Terms:
-    """Return the sizes of a party's arrays from the trainings in which all of them lay in scratch space."""
-    return fit(
-        [
-            (work_of(each.run).whole.counts(role), each.scratch_mb[role])
-            for each in trainings
-            if each.run.protocol == protocol and each.run.on_disk
-            for role in PARTIES
-        ],
-        ARRAYS[protocol],
-    )
-
-
-def fit_memory(trainings: Sequence[MeasuredTraining], arrays: Mapping[Protocol, Terms]) -> dict[Protocol, Terms]:
+def fit_memory(trainings: Sequence[MeasuredTraining]) -> dict[Protocol, Terms]:
     """Return the memory of a party besides its arrays. Only what the program itself takes depends on the protocol."""
     rows = []
     for each in trainings:
         for role in PARTIES:
-            counts = work_of(each.run).whole.counts(role)
-            in_memory = min(total(arrays[each.run.protocol], counts), each.run.memory_mb)
-            rows.append(({**counts, each.run.protocol: 1}, each.memory_mb[role] - in_memory))
+            work = work_of(each.run)
+            in_memory = place_arrays(work, role, each.run.memory_mb * MEGABYTE).in_memory / MEGABYTE
+            rows.append(({**work.whole.counts(role), each.run.protocol: 1}, each.memory_mb[role] - in_memory))
     found = fit(rows, (*PROTOCOLS, *MEMORY))
     common = {name: found[name] for name in MEMORY if name in found}
     return {protocol: {"once": found.get(protocol, 0.0), **common} for protocol in PROTOCOLS}
@@ -235,17 +217,13 @@ def measure() -> Constants:
 def constants_of(trainings: Sequence[MeasuredTraining], alignments: Sequence[MeasuredAlignment]) -> Constants:
     """Return the constants that fit measurements."""
     own = {each: [training for training in trainings if training.run.protocol == each] for each in PROTOCOLS}
-    arrays = {protocol: fit_arrays(trainings, protocol) for protocol in PROTOCOLS}
-    memory = fit_memory(trainings, arrays)
+    memory = fit_memory(trainings)
     return Constants.model_validate(
         {
             "machine": processor_name(),
             "measured": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
             "arithmetic": use_arithmetic(),
-            **{
-                protocol: fit_protocol(own[protocol], protocol, arrays[protocol], memory[protocol])
-                for protocol in PROTOCOLS
-            },
+            **{protocol: fit_protocol(own[protocol], protocol, memory[protocol]) for protocol in PROTOCOLS},
             "alignment": fit_alignment(alignments),
         }
     )

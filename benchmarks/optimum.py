@@ -62,6 +62,8 @@ class Objective:
     """All training rows. A minimum takes several passes over them."""
     penalty: FloatMatrix
     """P of both parties, shape (n_columns, n_columns)."""
+    start: FloatVector | None = None
+    """Where the search for the minimum begins, which saves passes over the rows; None for 0. The loss is convex."""
 
     @classmethod
     def of(cls, job: JobConfig, joined: JoinedTable) -> "Objective":
@@ -83,7 +85,7 @@ class Objective:
         """The weights at the minimum, shape (n_columns,)."""
         if self.job.protocol == "paillier":
             return self._least_squares()
-        return newton(self.blocks, self._penalty)
+        return newton(self.blocks, self._penalty, self.start)
 
     def _least_squares(self) -> FloatVector:
         n_rows, products, slopes = 0, 0.0 * self.penalty, np.zeros(len(self.penalty))
@@ -98,17 +100,18 @@ class Objective:
         return self.loss(self.optimum)
 
 
-def newton(blocks: Iterable[Block], penalty: FloatMatrix) -> FloatVector:
+def newton(blocks: Iterable[Block], penalty: FloatMatrix, start: FloatVector | None = None) -> FloatVector:
     """Minimise the mean logistic loss plus w'(penalty)w / 2 by Newton's method with step halving.
 
     Args:
         blocks: all rows. Each trial of a step takes a pass over them.
         penalty: symmetric, shape (n_columns, n_columns).
+        start: the first weights, shape (n_columns,); None for 0.
 
     Raises:
         ArithmeticError: the method does not converge, for example because a plane separates the labels.
     """
-    coef = np.zeros(len(penalty))
+    coef = np.zeros(len(penalty)) if start is None else start
     here, slope, hessian = derivatives(blocks, penalty, coef)
     for _ in range(NEWTON_STEPS):
         step = np.linalg.solve(hessian, slope)

@@ -132,7 +132,7 @@ def measure(rows: int, columns: tuple[int, int], protocol: Protocol, rounds: int
         job, training, scratch_mb = train(folder, tables, protocol, rounds)
         steps = {role: training.models[role].steps for role in PARTIES}
         stored = StoredRows(folder, tables, steps)
-        objective = Objective(job, stored, stored.penalty)
+        objective = Objective(job, stored, stored.penalty, training.coef)
         excess_loss = objective.loss(training.coef) - objective.least
     lines = training.histories[Role.COORDINATOR]
     return {

@@ -40,10 +40,17 @@ def check_engine(config: ProcessConfig) -> Iterator[Finding]:
         return
     finally:
         cluster.close()
-    yield from _judge(str(config.engine.scheduler), workers, n_slots)
+    yield from judge(str(config.engine.scheduler), workers, n_slots)
 
 
-def _judge(scheduler: str, workers: "Mapping[str, WorkerFacts | str]", n_slots: int) -> Iterator[Finding]:
+def judge(scheduler: str, workers: "Mapping[str, WorkerFacts | str]", n_slots: int) -> Iterator[Finding]:
+    """Say what is wrong with the workers, if anything.
+
+    Args:
+        scheduler: the address of the scheduler.
+        workers: for each worker by its address, its facts, or why it may not be used.
+        n_slots: tasks that run at a time on all workers.
+    """
     usable = {address: facts for address, facts in workers.items() if not isinstance(facts, str)}
     for why in workers.values():
         if isinstance(why, str):

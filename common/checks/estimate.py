@@ -36,8 +36,8 @@ def check_cost(config: ProcessConfig, job: JobConfig, n_rows: int, n_columns: in
         here = costs[LINES[0]].processes[config.role]
         yield note(
             f"protocol {protocol}",
-            f"{at_most}about {seconds}; {megabytes} MB in {at_most}{work.rounds:,} rounds; here {_short(here.memory_mb)}"
-            f" MB of memory and {_short(here.scratch_mb)} MB of scratch space",
+            f"{at_most}about {seconds}; {megabytes} MB in {at_most}{work.rounds:,} rounds; here "
+            f"{_short(here.memory_mb)} MB of memory and {_short(here.scratch_mb)} MB of scratch space",
         )
 
 

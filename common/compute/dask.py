@@ -38,7 +38,7 @@ LOOK_SECONDS = 0.5
 PAUSE_SECONDS = 0.1
 """Pause before a task is sent again for the first time. It doubles each time, up to `MAX_PAUSE_SECONDS`."""
 MAX_PAUSE_SECONDS = 3.0
-CONNECT_SECONDS = 3.0
+CONNECT_SECONDS = 8.0
 """How long to try to connect to a worker, which may have died. After that, another worker is tried."""
 MAX_LOSSES = 20
 """How often a task may lose its worker. More often than that, the task itself ends them."""
@@ -155,6 +155,11 @@ class DaskCluster(Cluster):
                 with suppress(Exception):
                     async with asyncio.timeout(CLOSE_SECONDS):
                         await self._client.close()
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in left:
+                task.cancel()
+            if left:
+                await asyncio.wait(left, timeout=CLOSE_SECONDS)
 
         asyncio.run_coroutine_threadsafe(close(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -22,6 +22,7 @@ Count = Literal[
     "own_squares",
     "group_values",
     "dealt",
+    "dealt_ahead",
     "products",
     "ciphertexts",
     "sums",
@@ -43,8 +44,6 @@ class ProtocolConstants(Settings):
     coordinator_round: Terms
     party_memory: Terms
     """Megabytes of a party's memory besides its arrays."""
-    party_arrays: Terms
-    """Megabytes of a party's arrays, which lie in memory up to `scratch.memory_mb`, and in scratch space beyond."""
     coordinator_memory: Terms
     """Megabytes."""
     setup_wait: float = Field(ge=0, allow_inf_nan=False)

@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.process import ScratchConfig
+from trilateral.common.cost.arrays import place_arrays
 from trilateral.common.cost.constants import Constants, ProtocolConstants, Terms, total
 from trilateral.common.cost.workload import Traffic, Workload
 from trilateral.common.jobs.arithmetic import processors, use_arithmetic
@@ -18,6 +19,7 @@ PRODUCT_EXPONENT = 1.77
 DECRYPTION_EXPONENT = 2.7
 """The same for a decryption: 2.9 at 3072 bits, 6.5 at 4096."""
 MEASURED_BITS = 2048
+MEGABYTE = 10**6
 PATH_FACTORS = {"ifma": 1.0, "avx2": 2.6, "gmpy2": 13.0}
 """How long products take with each path of the kernel, relative to AVX-512 IFMA (docs/kernel.md)."""
 SHARES_WITHOUT_KERNEL = 40
@@ -236,17 +238,15 @@ def _rounds(
 def _own_seconds(role: Role, parts: Seconds, work: Workload, machines: Machines) -> float:
     """Return the seconds that a process on a machine of its own works in a round."""
     all_together = math.fsum(parts.values())
-    shared_out = parts.get(_shared_out(work, machines), 0.0)
-    cores = _party_cores(machines) if role in PARTIES else machines.cores
-    return shared_out / cores + (all_together - shared_out) / min(machines.cores, PROCESS_THREADS)
-
-
-def _shared_out(work: Workload, machines: Machines) -> str:
-    """Return what all processors of a party, or the workers of its cluster, do together."""
-    if work.job.protocol == "paillier":
-        return "products"
-    is_away = machines.workers and work.n_columns >= MIN_AWAY_COLUMNS
-    return "values" if is_away else "nothing"
+    here = away = 0.0
+    if role in PARTIES and work.job.protocol == "paillier":
+        products = parts.get("products", 0.0)
+        here = products * work.own_products / (work.own_products + work.column_products(role))
+        away = products - here
+    elif role in PARTIES and machines.workers and work.n_columns >= MIN_AWAY_COLUMNS:
+        away = parts.get("values", 0.0)
+    alone = (all_together - here - away) / min(machines.cores, PROCESS_THREADS)
+    return away / _party_cores(machines) + here / machines.cores + alone
 
 
 def _party_cores(machines: Machines) -> float:
@@ -273,7 +273,6 @@ def _memory(work: Workload, role: Role, machines: Machines, own: ProtocolConstan
     """Return the peak memory of a process and its peak scratch space, in megabytes."""
     if role not in PARTIES:
         return total(own.coordinator_memory, work.counts(role)), 0.0
-    counts = work.whole.counts(role)
-    arrays = total(own.party_arrays, counts)
-    in_memory = min(arrays, machines.memory_mb)
-    return total(own.party_memory, counts) + in_memory, arrays - in_memory
+    arrays = place_arrays(work, role, machines.memory_mb * MEGABYTE)
+    memory = total(own.party_memory, work.whole.counts(role)) + arrays.in_memory / MEGABYTE
+    return memory, arrays.on_disk / MEGABYTE

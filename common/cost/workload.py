@@ -20,6 +20,8 @@ TYPICAL_ROUNDS = {"paillier": 6, "shares": 7}
 ELEMENT_BYTES = 8
 GROUP_ROWS = 1_000_000
 """Rows of a group of a Parquet file, which is read at once. pyarrow writes 1,048,576 by default."""
+CIPHERTEXT_PRODUCTS = 160
+"""Products modulo n^2 to encrypt a ciphertext or make it look like a new one, and to convert it from bytes."""
 AHEAD_BYTES = 14_000_000
 """Bytes of dealt values that the coordinator sends to a party before the party needs them: as many as the queues of
 both hold."""
@@ -81,8 +83,13 @@ class Workload:
         """Values that the coordinator deals for each row of a round under `shares`."""
         return Format.of(self.rows, self.job.max_score).n_values
 
-    def products(self, role: Role) -> float:
-        """Return the products modulo n^2 that a party computes in a round under `paillier`.
+    @property
+    def own_products(self) -> float:
+        """Products modulo n^2 with which a party encrypts and hides in a round under `paillier`, without workers."""
+        return CIPHERTEXT_PRODUCTS * self.ciphertexts
+
+    def column_products(self, role: Role) -> float:
+        """Return the products modulo n^2 of a party's columns in a round under `paillier`.
 
         The columns of a piece of ciphertexts are powers with small exponents, by windows of w bits.
         """
@@ -119,8 +126,9 @@ class Workload:
         if self.job.protocol == "shares":
             sizes = (self.round().sent(Role.COORDINATOR), self.round(is_first=True).sent(Role.COORDINATOR))
             counts["dealt"] = rows * self.dealt_values * (sizes[1] / sizes[0] if is_first else 1)
+            counts["dealt_ahead"] = sizes[1]
         elif role in PARTIES:
-            counts |= {"products": self.products(role), "ciphertexts": self.ciphertexts}
+            counts |= {"products": self.column_products(role) + self.own_products, "ciphertexts": self.ciphertexts}
         else:
             counts["sums"] = self.n_columns + 1
         return counts

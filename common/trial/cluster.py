@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import dask
 import distributed
 from distributed.security import Security
 
@@ -47,6 +48,11 @@ class TrialCluster:
         if pid in self.pids:
             os.kill(pid, signal.SIGKILL)
 
+    def kill_one(self, number: int) -> None:
+        """Kill one of the workers that the scheduler knows, chosen by a number."""
+        pids = self.pids
+        self.kill(pids[number % len(pids)])
+
     def logs(self) -> str:
         """Return what the scheduler and all workers have logged."""
         return "\n".join(self._cluster.get_logs().values())
@@ -75,6 +81,8 @@ def trial_cluster(n_workers: int, files: DevelopmentFiles | None = None) -> Iter
             tls_client_key=key,
             require_encryption=True,
         )
+    # Without this setting, Dask gives up a worker that takes more than 15 seconds to start again.
+    dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"})
     cluster = distributed.LocalCluster(  # type: ignore[no-untyped-call]
         n_workers=n_workers,
         threads_per_worker=1,

@@ -28,7 +28,7 @@ from trilateral.common.trial.development import write_development_files
 N_WORKERS = 2
 N_ROWS = 3000
 JOB = JobConfig(
-    name="workers", dataset="made", algorithm=Lbfgs(), epochs=3, key_bits=1024, slots=1, tolerance=0, aligned=True
+    name="workers", dataset="made", algorithm=Lbfgs(), epochs=3, key_bits=512, slots=1, tolerance=0, aligned=True
 )
 """One row in a ciphertext: no mask carries into the sums, so that two trainings agree to the last bit."""
 PATIENCE = 120.0
@@ -61,7 +61,7 @@ class Trials:
         eventually_in_thread(lambda: self._connection.n_workers == N_WORKERS, PATIENCE)
         after, victim = rng.uniform(0, self._seconds), rng.randrange(N_WORKERS)
         before, begun = self._connection.n_losses, time.monotonic()
-        killer = threading.Timer(after, lambda: self._cluster.kill(self._cluster.pids[victim]))
+        killer = threading.Timer(after, lambda: self._cluster.kill_one(victim))
         killer.start()
         outcome = self._train(self._connection.open_engine)
         killer.join()

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trilateral.cli.command import public_errors
-from trilateral.cli.wording import duration
 from trilateral.common.base.errors import ConfigError, Counted
+from trilateral.common.base.progress import duration
 from trilateral.common.base.roles import Role
 
 # The command imports what it needs, so that the others stay fast.

@@ -3,7 +3,9 @@
 import logging
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +13,14 @@ from numpy.typing import NDArray
 
 from tests.support.waiting import eventually_in_thread
 from trilateral.common.base.errors import ConfigError, OutOfRangeError, SuspendedError
+from trilateral.common.base.roles import Role
+from trilateral.common.checks.engine import check_engine, judge
+from trilateral.common.checks.finding import Level
 from trilateral.common.compute.calls import TaskError
 from trilateral.common.compute.dask import DaskCluster, DaskEngine
+from trilateral.common.compute.worker import WorkerFacts, describe
 from trilateral.common.config.engine import EngineConfig
+from trilateral.common.config.process import ProcessConfig
 from trilateral.common.trial.cluster import TrialCluster, trial_cluster
 from trilateral.common.trial.development import DevelopmentFiles, write_development_files
 
@@ -166,6 +173,50 @@ def test_the_connection_describes_each_worker(connection: DaskCluster) -> None:
     assert not any(isinstance(facts, str) or facts.may_spill for facts in workers.values())
 
 
+def process_config(tmp_path: Path, settings: dict[str, Any]) -> ProcessConfig:
+    return ProcessConfig(
+        role=Role.HOST,
+        plaintext=True,
+        listen="127.0.0.1:50051",
+        peers={Role.GUEST: "127.0.0.1:50052", Role.COORDINATOR: "127.0.0.1:50050"},
+        state=tmp_path,
+        engine=EngineConfig(**settings),
+    )
+
+
+def test_the_check_finds_the_workers_and_what_they_are_like(cluster: TrialCluster, tmp_path: Path) -> None:
+    (finding,) = check_engine(process_config(tmp_path, cluster.settings))
+    assert finding.level is Level.OK
+    assert "2 workers with this release, and runs 2 tasks at a time" in finding.text
+
+
+def test_the_check_names_a_key_that_others_can_read(cluster: TrialCluster, tmp_path: Path) -> None:
+    key = tmp_path / "key.pem"
+    key.write_bytes(Path(cluster.settings["key"]).read_bytes())
+    key.chmod(0o644)
+    (finding,) = check_engine(process_config(tmp_path, cluster.settings | {"key": str(key)}))
+    assert finding.level is Level.PROBLEM
+    assert finding.text.startswith(f"engine.key: {key} can be read by users other than its owner")
+
+
+def test_workers_that_differ_are_reported() -> None:
+    here = describe()
+    other = replace(here, arithmetic="gmpy2", shares_level=0, may_spill=True)
+    workers: dict[str, WorkerFacts | str] = {
+        "tls://a:1": here,
+        "tls://b:1": other,
+        "tls://c:1": "the worker at tls://c:1 has trilateral 0.0.1",
+    }
+    found = list(judge("tls://s:1", workers, 2))
+    assert [finding.level for finding in found] == [Level.PROBLEM, Level.OK, Level.WARNING, Level.WARNING]
+    (none,) = judge("tls://s:1", {}, 0)
+    assert none.text == "tls://s:1 has no worker: start one with `dask worker`"
+
+
+def test_the_local_engine_needs_no_check(tmp_path: Path) -> None:
+    assert list(check_engine(process_config(tmp_path, {}))) == []
+
+
 @pytest.mark.parametrize("scheme", ["tls", "tcp"])
 def test_a_process_without_a_certificate_of_the_clusters_authority_is_refused(
     cluster: TrialCluster, tmp_path: Path, scheme: str
@@ -177,7 +228,7 @@ def test_a_process_without_a_certificate_of_the_clusters_authority_is_refused(
         settings |= {"certificate": str(stranger / "certificate.pem"), "key": str(stranger / "key.pem")}
     else:
         settings = {"kind": "dask", "scheduler": settings["scheduler"].replace("tls:", "tcp:")}
-    connection = DaskCluster(EngineConfig(**settings), 3)
+    connection = DaskCluster(EngineConfig(**settings), 1)
     with pytest.raises(ConfigError, match=r"^engine.scheduler: .* cannot be used"):
         connection.inspect()
     with pytest.raises(ConfigError, match=r"^engine.scheduler: .* cannot be used"):

@@ -61,6 +61,7 @@ def test_jobs_show_every_option(path: Path) -> None:
     assert [name for name in option_names(load_job(path)) if f"{name}:" not in text] == []
 
 
+ENGINE = ["engine", "kind", "scheduler"]
 OPERATORS = ["operators", "start", "stop", "watch"]
 
 
@@ -70,7 +71,10 @@ OPERATORS = ["operators", "start", "stop", "watch"]
     [
         (Role.HOST, [*OPERATORS, "label", *GUEST_POLICY]),
         (Role.GUEST, [*OPERATORS, *HOST_POLICY]),
-        (Role.COORDINATOR, ["datasets", "policy", *Policy.model_fields, "scratch", *ScratchConfig.model_fields]),
+        (
+            Role.COORDINATOR,
+            ["datasets", "policy", *Policy.model_fields, "scratch", *ScratchConfig.model_fields, *ENGINE],
+        ),
     ],
 )
 def test_processes_show_every_option_that_means_something_there(

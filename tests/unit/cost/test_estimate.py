@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 
 from trilateral.cli.main import app
 from trilateral.common.base.errors import ConfigError
-from trilateral.common.base.roles import Role
+from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig, ProtocolName, Sgd
+from trilateral.common.cost.arrays import place_arrays
 from trilateral.common.cost.constants import MEASURED, load_constants
 from trilateral.common.cost.estimate import Estimate, Machines, estimate_job
 from trilateral.common.cost.workload import Traffic, Workload
@@ -92,7 +93,7 @@ def test_more_of_anything_that_computes_or_carries_is_never_slower(
 def test_more_rows_columns_and_rounds_never_cost_less(size: tuple[ProtocolName, int, int, int]) -> None:
     protocol, rows, host, guest = size
     work = workload(protocol, rows, host, guest)
-    found = estimated(work)
+    found = estimated(work, memory_mb=0)
     for other in (
         workload(protocol, 2 * rows, host, guest),
         workload(protocol, rows, host + 1, guest),
@@ -100,10 +101,12 @@ def test_more_rows_columns_and_rounds_never_cost_less(size: tuple[ProtocolName, 
         replace(work, rounds=work.rounds + 1),
         replace(work, job=work.job.model_copy(update={"aligned": False})),
     ):
-        more = estimated(other)
+        more = estimated(other, memory_mb=0)
         assert more.seconds >= found.seconds
         assert more.bytes >= found.bytes
-        assert all(more.processes[role].memory_mb >= found.processes[role].memory_mb for role in Role)
+        for role in Role:
+            assert more.processes[role].memory_mb >= found.processes[role].memory_mb
+            assert more.processes[role].scratch_mb >= found.processes[role].scratch_mb
 
 
 @given(sizes)
@@ -146,13 +149,35 @@ def test_workers_shorten_what_they_can_compute() -> None:
     assert estimated(work, 16, workers=40_000).seconds > 0.5 * many
 
 
-def test_arrays_beyond_the_memory_go_to_the_disk() -> None:
-    small, large = (estimated(workload("shares", rows)).processes[HOST] for rows in (10_000, 100_000_000))
-    assert small.scratch_mb == 0
-    assert large.scratch_mb > 5_000
-    more = estimated(workload("shares", 100_000_000), memory_mb=4096).processes[HOST]
-    assert more.memory_mb == pytest.approx(large.memory_mb + 4096 - 128)
-    assert more.scratch_mb == pytest.approx(large.scratch_mb - 4096 + 128)
+@pytest.mark.parametrize(
+    ("columns", "on_disk"),
+    [((10, 10), (64.0, 67.2)), ((5, 30), (107.2, 195.2))],
+)
+def test_arrays_without_memory_are_those_of_a_training(columns: tuple[int, int], on_disk: tuple[float, float]) -> None:
+    """Measured, under `shares` with 400,000 rows and `memory_mb: 0`."""
+    work = workload("shares", 400_000, columns[0], columns[1] + 1)
+    found = [place_arrays(work, role, 0) for role in PARTIES]
+    assert tuple(arrays.on_disk / 1e6 for arrays in found) == pytest.approx(on_disk)
+    assert all(arrays.in_memory == 0 for arrays in found)
+
+
+@given(sizes, st.integers(0, 10**12))
+def test_arrays_are_never_larger_than_their_memory(size: tuple[ProtocolName, int, int, int], most: int) -> None:
+    work = workload(*size)
+    everything = 3 * 8 * work.rows * work.n_columns
+    for role in PARTIES:
+        arrays = place_arrays(work, role, most)
+        assert 0 <= arrays.in_memory <= most
+        assert 0 <= arrays.on_disk <= everything
+        assert place_arrays(work, role, everything).on_disk == 0
+
+
+def test_more_memory_for_arrays_needs_less_disk() -> None:
+    work = workload("shares", 100_000_000)
+    little, much = (estimated(work, memory_mb=mb).processes[HOST] for mb in (128, 10**6))
+    assert little.scratch_mb > 10_000
+    assert much.scratch_mb == 0
+    assert much.memory_mb > little.memory_mb + 10_000
 
 
 def test_longer_keys_cost_more() -> None:
@@ -184,7 +209,6 @@ def test_traffic_knows_the_busiest_direction() -> None:
 def test_the_constants_of_the_project_cover_every_process() -> None:
     for own in (CONSTANTS.paillier, CONSTANTS.shares):
         assert own.party_round.keys() - {"once"}
-        assert own.party_arrays
         assert own.party_memory["once"] > 50
     assert CONSTANTS.alignment.party["ids"] > 0
 

@@ -1,3 +1,4 @@
+import pickle
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ from phe import EncryptedNumber, PaillierPublicKey
 from tests.support.ciphertexts import numbers_in
 from trilateral.common.paillier.cipher import EncryptedVector, PartyCipher
 from trilateral.common.paillier.ciphertexts import Ciphertexts
+from trilateral.common.paillier.factory import CipherName, make_cipher
 from trilateral.common.paillier.keys import check_ciphertexts, generate_private_key
 from trilateral.common.paillier.packed import PackedCipher
 from trilateral.common.paillier.packing import SlotLayout
@@ -146,6 +148,19 @@ def test_the_homomorphism_of_the_scheme_in_the_hands_of_phe() -> None:
     phe_key = PaillierPublicKey(int(N))
     a, b = (EncryptedNumber(phe_key, int(c)) for c in CIPHERS["packed"].encrypt([mpz(20), mpz(-3)]))
     assert KEY.decrypt(mpz((a + b * 7).ciphertext())) == -1
+
+
+@pytest.mark.parametrize("name", ["packed", "reference"])
+def test_a_pickled_cipher_is_its_key_alone(name: CipherName) -> None:
+    cipher = make_cipher(name, KEY.public_key)
+    cipher.prepare(50)
+    content = pickle.dumps(cipher)
+    assert len(content) < 500  # 50 residues would have 3200 bytes.
+    other = pickle.loads(content)
+    assert other is pickle.loads(content)
+    assert other is not cipher
+    assert KEY.decrypt_all(other.encrypt([mpz(7)])) == [7]
+    assert pickle.loads(pickle.dumps(cipher.encrypt([mpz(7), mpz(8)])[1:])) is not None
 
 
 def test_plaintexts_that_would_wrap_are_refused() -> None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tests.support.ciphertexts import numbers_in
 from trilateral.common.paillier.cipher import EncryptedVector
+from trilateral.common.paillier.exponents import ColumnBounds
 from trilateral.common.paillier.keys import generate_private_key
 from trilateral.common.paillier.packed import PackedCipher
 from trilateral.common.paillier.packing import MIN_MASK_BITS, SlotLayout
@@ -139,6 +140,37 @@ def test_more_or_fewer_ciphertexts_than_the_samples_need_are_refused() -> None:
 def test_tables_that_cannot_be_multiplied_are_refused(columns: NDArray[np.int64]) -> None:
     with pytest.raises(ValueError, match="columns must be"):
         PackedProduct(PUBLIC, SlotLayout(30, 2), columns)
+
+
+class Lazy:
+    """Columns that are made when a product reads them, and how many rows it has read at most at a time."""
+
+    def __init__(self, columns: NDArray[np.int64]) -> None:
+        self._columns = columns
+        self.shape = columns.shape
+        self.most = 0
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __getitem__(self, rows: slice | NDArray[np.int64], /) -> NDArray[np.int64]:
+        block = self._columns[rows].copy()
+        self.most = max(self.most, len(block))
+        return block
+
+
+def test_a_product_reads_its_columns_by_blocks_within_their_bounds() -> None:
+    rng = np.random.default_rng(0)
+    case = Case(SlotLayout(30, 1), rng.integers(-100, 100, 200), rng.integers(-100, 100, (200, 2)))
+    columns = Lazy(case.columns)
+    wide = ColumnBounds(np.array([-1000, -100]), np.array([100, 5000]))
+    product = PackedProduct(PUBLIC, case.layout, columns, wide)
+    product.update(case.ciphertexts)
+    assert [KEY.decrypt(c) for c in numbers_in(CIPHER, product.result())] == case.exact
+    assert columns.most <= 64
+    narrow = PackedProduct(PUBLIC, case.layout, columns, ColumnBounds(np.array([-9, -9]), np.array([9, 9])))
+    with pytest.raises(ValueError, match="beyond the bounds"):
+        narrow.update(case.ciphertexts)
 
 
 def test_a_layout_too_wide_for_the_key_is_refused() -> None:
