@@ -170,6 +170,14 @@ def test_with_one_key_for_all_ids_it_finds_others(
     assert len(learnt_by(deviation, monkeypatch) & {*GUEST_IDS}) == n_found
 
 
+def test_the_host_does_not_see_the_order_of_the_guests_rows() -> None:
+    """It knows the tags of its IDs. Sorted, they are the same for every order of the guest's file."""
+    _, one = record(GUEST_IDS + HOST_IDS, HOST_IDS)
+    _, other = record([*reversed(GUEST_IDS + HOST_IDS)], HOST_IDS)
+    assert one[5::4] == other[5::4]
+    assert any(one[5::4])
+
+
 def traits(ids: list[str]) -> list[tuple[bool, int | None]]:
     """Of the guest's point for each ID: whether it is on the curve, and its part outside the large subgroup."""
     dealt = Dealing.of(bytes(32), bytes(32), 1, 1)

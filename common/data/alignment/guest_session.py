@@ -23,8 +23,8 @@ class CommonShard:
     Attributes:
         shard: number of the shard.
         ids: all IDs of the guest in the shard.
-        places: indices of the common ones in `ids`, ascending, shape (n_common,).
-        tags: the tags of the common ones, concatenated in the same order, which the guest sends to the host.
+        places: indices of the common ones in `ids`, shape (n_common,), in the order of `tags`.
+        tags: the tags of the common ones, ascending and concatenated, which the guest sends to the host.
     """
 
     shard: int
@@ -76,5 +76,7 @@ class GuestSession:
         places = self._engine.submit(matches, seed_of(self._secret, shard), setup, response).result()
         if places and places[-1] >= len(ids):
             raise ProtocolError("the host's answer for a shard of the alignment claims that padding is common")
-        tags = b"".join(self.dealing.tags(ids[place] for place in places))
-        return CommonShard(shard, ids, np.array(places, np.int64), tags)
+        # Sorted by tag: the order of the rows would show the host how the guest's file is sorted.
+        told = sorted(zip(self.dealing.tags(ids[place] for place in places), places, strict=True))
+        tags = b"".join(tag for tag, _ in told)
+        return CommonShard(shard, ids, np.array([place for _, place in told], np.int64), tags)
