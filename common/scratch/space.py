@@ -5,6 +5,7 @@ jobs never touch the disk. The room for an array is set aside when it is made, s
 disk.
 """
 
+import errno
 import resource
 import shutil
 import weakref
@@ -109,7 +110,7 @@ class ScratchSpace:
                     f"scratch.folder: {_size(n_bytes)} of scratch space are needed, and {_size(max(free, 0))} are free:"
                     " free some space, or choose a folder on a larger disk"
                 )
-            self._set_aside = total
+            self._set_aside += n_bytes  # A garbage collection may have changed it since.
 
     def give_disk(self, n_bytes: int) -> None:
         """Take room on disk back."""
@@ -163,10 +164,12 @@ class JobScratch(Scratch):
         """Free the files. A thread that still reads one gets a `ValueError`."""
         with self._space.lock:
             self._is_closed = True
+            files = list(self._files.items())
+        for file, room in files:  # Without the lock: a file waits for a thread that appends to it.
+            file.close()
+            room.free()
+        with self._space.lock:
             self._reserved = 0
-            for file, room in list(self._files.items()):
-                file.close()
-                room.free()
             self._settle()
 
     def buffer(self, dtype: np.dtype[ScalarT], shape: tuple[int, ...]) -> MemoryArray[ScalarT] | None:
@@ -179,21 +182,27 @@ class JobScratch(Scratch):
         weakref.finalize(made.buffer, self._space.give_memory, n_bytes).atexit = False
         return made
 
-    def file(self, dtype: np.dtype[ScalarT], row_shape: tuple[int, ...], room: "_Room") -> FileArray[ScalarT]:
-        """Return an array on disk, for which `room` is set aside until nothing refers to it.
+    def file(self, dtype: np.dtype[ScalarT], shape: tuple[int, ...], room: "_Room") -> FileArray[ScalarT]:
+        """Return an array on disk. Room for rows of `shape` is set aside in `room` until nothing refers to the array.
 
         Raises:
-            ConfigError: the file cannot be made.
+            ConfigError: the settings or the disk leave no room, or the file cannot be made.
         """
-        with self._space.lock, writing(self._space.folder):
+        with self._space.lock:
             if self._is_closed:
                 raise ValueError("the scratch space is closed")
-            _allow_more_files()
-            root = scratch_root(self._space.folder)
-            made: FileArray[ScalarT] = FileArray(root, dtype, row_shape, encrypt=self._space.encrypt)
-        weakref.finalize(made, room.free).atexit = False
-        self._files[made] = room
-        return made
+            room.grow(dtype.itemsize * int(np.prod(shape, dtype=np.int64)))
+            try:
+                with writing(self._space.folder):
+                    _allow_more_files()
+                    root = scratch_root(self._space.folder)
+                    made: FileArray[ScalarT] = FileArray(root, dtype, shape[1:], encrypt=self._space.encrypt)
+            except ConfigError:
+                room.free()
+                raise
+            weakref.finalize(made, room.free).atexit = False
+            self._files[made] = room
+            return made
 
     def use_disk(self, n_bytes: int, n_written: int) -> None:
         """Count room for arrays on disk, and bytes in it; negative numbers are given back.
@@ -212,12 +221,12 @@ class JobScratch(Scratch):
 
     def _settle(self) -> None:
         """Set aside what is reserved, or what the arrays take if that is more."""
-        needed = max(self._reserved, self._in_files)
-        if needed > self._set_aside:
-            self._space.take_disk(needed - self._set_aside)
+        more = max(self._reserved, self._in_files) - self._set_aside
+        if more > 0:
+            self._space.take_disk(more)
         else:
-            self._space.give_disk(self._set_aside - needed)
-        self._set_aside = needed
+            self._space.give_disk(-more)
+        self._set_aside += more
         self.peak_bytes = max(self.peak_bytes, self._in_files)
 
 
@@ -256,11 +265,11 @@ class _Growing(Array[ScalarT]):
     def __init__(self, scratch: JobScratch, dtype: np.dtype[ScalarT], shape: tuple[int, ...]) -> None:
         self._scratch = scratch
         self._dtype, self._row_shape = dtype, shape[1:]
+        self._row_bytes = dtype.itemsize * int(np.prod(self._row_shape, dtype=np.int64))
         self._room = _Room(scratch)
         self._store: MemoryArray[ScalarT] | FileArray[ScalarT] | None = scratch.buffer(dtype, shape)
         if self._store is None:
-            self._room.grow(self._n_bytes(shape[0]))
-            self._store = scratch.file(dtype, self._row_shape, self._room)
+            self._store = scratch.file(dtype, shape, self._room)
 
     @property
     def dtype(self) -> np.dtype[ScalarT]:
@@ -291,7 +300,7 @@ class _Growing(Array[ScalarT]):
         if isinstance(store, MemoryArray):
             store.append(rows)
             return
-        self._room.grow(self._n_bytes(n_rows))
+        self._room.grow(n_rows * self._row_bytes)
         with writing(self._scratch.folder):
             store.append(rows)
         self._room.count(rows.nbytes)
@@ -313,8 +322,7 @@ class _Growing(Array[ScalarT]):
             if (larger := self._scratch.buffer(self._dtype, (more, *self._row_shape))) is not None:
                 larger.append(store.finish())
                 return larger
-        self._room.grow(self._n_bytes(n_rows))
-        file: FileArray[ScalarT] = self._scratch.file(self._dtype, self._row_shape, self._room)
+        file = self._scratch.file(self._dtype, (n_rows, *self._row_shape), self._room)
         with writing(self._scratch.folder):
             file.append(store.finish())
         self._room.count(store.finish().nbytes)
@@ -324,9 +332,6 @@ class _Growing(Array[ScalarT]):
         if self._store is None:
             raise ValueError("the array is closed")
         return self._store
-
-    def _n_bytes(self, n_rows: int) -> int:
-        return self._dtype.itemsize * n_rows * int(np.prod(self._row_shape, dtype=np.int64))
 
 
 @contextmanager
@@ -339,6 +344,11 @@ def writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno == errno.EMFILE:
+            raise ConfigError(
+                "scratch.memory_mb: each column of a job that does not fit in memory is an open file, and the system"
+                " allows this process no more: raise its limit of open files, or keep more columns in memory"
+            ) from error
         failed = ConfigError(f"scratch.folder: the scratch space cannot be written: {error.strerror}")
         failed.add_note(f"{folder}: {explain(error, folder)}")
         raise failed from error
