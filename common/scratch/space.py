@@ -116,8 +116,8 @@ class ScratchSpace:
             free -= self._set_aside - self._written
             if n_bytes > free:
                 raise ConfigError(
-                    f"{owner}scratch.folder: {_size(n_bytes)} of scratch space are needed, and {_size(max(free, 0))} are"
-                    " free: free some space, or choose a folder on a larger disk"
+                    f"{owner}scratch.folder: {_size(n_bytes)} of scratch space are needed, and {_size(max(free, 0))}"
+                    " are free: free some space, or choose a folder on a larger disk"
                 )
             self._set_aside += n_bytes  # A garbage collection may have changed it since.
 
