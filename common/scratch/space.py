@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from trilateral.common.base.arrays import RowArray, Rows
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.permissions import explain
+from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.scratch.arrays import Array, MemoryArray, ScalarT, Scratch, check_rows
 from trilateral.common.scratch.files import FileArray
@@ -70,9 +71,13 @@ class ScratchSpace:
             encrypt=settings.encrypt,
         )
 
-    def open(self) -> "JobScratch":
-        """Return the scratch space of one job. Close it at the end, or use it in ``with``."""
-        return JobScratch(self)
+    def open(self, owner: Role | None = None) -> "JobScratch":
+        """Return the scratch space of one job. Close it at the end, or use it in ``with``.
+
+        Args:
+            owner: the party that errors name; None if they stay with it.
+        """
+        return JobScratch(self, "" if owner is None else f"the {owner}: ")
 
     def take_memory(self, n_bytes: int) -> bool:
         """Set memory aside if there is enough, and return whether there was."""
@@ -87,8 +92,12 @@ class ScratchSpace:
         with self.lock:
             self.memory_left += n_bytes
 
-    def take_disk(self, n_bytes: int) -> None:
+    def take_disk(self, n_bytes: int, owner: str) -> None:
         """Set room on disk aside.
+
+        Args:
+            n_bytes: how much.
+            owner: how the texts of errors begin.
 
         Raises:
             ConfigError: the settings or the disk leave no room.
@@ -97,18 +106,18 @@ class ScratchSpace:
             total = self._set_aside + n_bytes
             if self._max_bytes is not None and total > self._max_bytes:
                 raise ConfigError(
-                    f"scratch.max_gb: {_size(total)} of scratch space are needed at the same time,"
+                    f"{owner}scratch.max_gb: {_size(total)} of scratch space are needed at the same time,"
                     f" {_size(n_bytes)} of it for this job, and the limit is {_size(self._max_bytes)}: raise it, or"
                     " wait until other jobs have ended"
                 )
-            with writing(self.folder):
+            with writing(self.folder, owner):
                 free = shutil.disk_usage(scratch_root(self.folder)).free - FREE_BYTES
             # Room that other arrays have not used yet is not free either.
             free -= self._set_aside - self._written
             if n_bytes > free:
                 raise ConfigError(
-                    f"scratch.folder: {_size(n_bytes)} of scratch space are needed, and {_size(max(free, 0))} are free:"
-                    " free some space, or choose a folder on a larger disk"
+                    f"{owner}scratch.folder: {_size(n_bytes)} of scratch space are needed, and {_size(max(free, 0))}"
+                    " are free: free some space, or choose a folder on a larger disk"
                 )
             self._set_aside += n_bytes  # A garbage collection may have changed it since.
 
@@ -128,14 +137,17 @@ class JobScratch(Scratch):
 
     Args:
         space: the scratch space of the process.
+        owner: how the texts of errors begin.
 
     Attributes:
         folder: the folder for files.
+        owner: as given.
         peak_bytes: the most bytes of files that the job had, or was about to have, at one time.
     """
 
-    def __init__(self, space: ScratchSpace) -> None:
+    def __init__(self, space: ScratchSpace, owner: str) -> None:
         self.folder = space.folder
+        self.owner = owner
         self.peak_bytes = 0
         self._space = space
         self._files: weakref.WeakKeyDictionary[FileArray[Any], _Room] = weakref.WeakKeyDictionary()
@@ -193,7 +205,7 @@ class JobScratch(Scratch):
                 raise ValueError("the scratch space is closed")
             room.grow(dtype.itemsize * int(np.prod(shape, dtype=np.int64)))
             try:
-                with writing(self._space.folder):
+                with writing(self._space.folder, self.owner):
                     _allow_more_files()
                     root = scratch_root(self._space.folder)
                     made: FileArray[ScalarT] = FileArray(root, dtype, shape[1:], encrypt=self._space.encrypt)
@@ -223,7 +235,7 @@ class JobScratch(Scratch):
         """Set aside what is reserved, or what the arrays take if that is more."""
         more = max(self._reserved, self._in_files) - self._set_aside
         if more > 0:
-            self._space.take_disk(more)
+            self._space.take_disk(more, self.owner)
         else:
             self._space.give_disk(-more)
         self._set_aside += more
@@ -301,7 +313,7 @@ class _Growing(Array[ScalarT]):
             store.append(rows)
             return
         self._room.grow(n_rows * self._row_bytes)
-        with writing(self._scratch.folder):
+        with writing(self._scratch.folder, self._scratch.owner):
             store.append(rows)
         self._room.count(rows.nbytes)
 
@@ -323,7 +335,7 @@ class _Growing(Array[ScalarT]):
                 larger.append(store.finish())
                 return larger
         file = self._scratch.file(self._dtype, (n_rows, *self._row_shape), self._room)
-        with writing(self._scratch.folder):
+        with writing(self._scratch.folder, self._scratch.owner):
             file.append(store.finish())
         self._room.count(store.finish().nbytes)
         return file
@@ -335,8 +347,12 @@ class _Growing(Array[ScalarT]):
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
+def writing(folder: Path, owner: str) -> Iterator[None]:
     """Say which setting names the folder if it cannot be written.
+
+    Args:
+        folder: the folder.
+        owner: how the texts of errors begin.
 
     Raises:
         ConfigError: there was an `OSError` in the block.
@@ -346,10 +362,10 @@ def writing(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.EMFILE:
             raise ConfigError(
-                "scratch.memory_mb: each column of a job that does not fit in memory is an open file, and the system"
-                " allows this process no more: raise its limit of open files, or keep more columns in memory"
+                f"{owner}scratch.memory_mb: each column of a job that does not fit in memory is an open file, and the"
+                " system allows this process no more: raise its limit of open files, or keep more columns in memory"
             ) from error
-        failed = ConfigError(f"scratch.folder: the scratch space cannot be written: {error.strerror}")
+        failed = ConfigError(f"{owner}scratch.folder: the scratch space cannot be written: {error.strerror}")
         failed.add_note(f"{folder}: {explain(error, folder)}")
         raise failed from error
 
