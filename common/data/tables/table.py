@@ -300,13 +300,16 @@ def stream_table(
         yield from chunks
         return
     ids: list[Ids] = []
+    normal: list[NormalIds] = []
     gathered = GatheredFeatures(features, [column.name for column in categorical], 0, scratch, is_trained=False)
     for chunk in chunks:
         ids.append(chunk.ids)
+        normal.append(normalise(chunk.ids, dataset.id_form, len(dataset.id_columns)))
         gathered.append(chunk.features)
     written = Ids.join(ids)
     ids.clear()
-    distinct = DistinctIds.of(normalise(written, dataset.id_form, len(dataset.id_columns)).ids)
+    distinct = DistinctIds.of(NormalIds.join(normal).ids)
+    normal.clear()
     in_file = np.argsort(distinct.first)
     kept = distinct.first[in_file]
     owner = distinct.owners() if dataset.repeated_ids == "aggregate" else None
