@@ -97,8 +97,8 @@ class ScratchSpace:
             if self._max_bytes is not None and total > self._max_bytes:
                 raise ConfigError(
                     f"scratch.max_gb: {_size(total)} of scratch space are needed at the same time,"
-                    f" {_size(n_bytes)} of it for this job, and the limit is {_size(self._max_bytes)}: raise it, or"
-                    " wait until other jobs have ended"
+                    f" {_size(n_bytes)} of it for this job, and the limit is {_size(self._max_bytes)}: raise it"
+                    + (", or wait until other jobs have ended" if n_bytes <= self._max_bytes else "")
                 )
             with writing(self.folder):
                 free = shutil.disk_usage(scratch_root(self.folder)).free - FREE_BYTES
@@ -106,8 +106,8 @@ class ScratchSpace:
             free -= self._set_aside - self._written
             if n_bytes > free:
                 raise ConfigError(
-                    f"scratch.folder: {_size(n_bytes)} of scratch space are needed, and {_size(max(free, 0))} are free:"
-                    " free some space, or choose a folder on a larger disk"
+                    f"scratch.folder: {_size(n_bytes)} of scratch space are needed, and {_size(max(free, 0))} are free"
+                    f" besides {_size(FREE_BYTES)} that stay free: free some space, or choose a folder on a larger disk"
                 )
             self._set_aside = total
 
@@ -339,7 +339,9 @@ def writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        failed = ConfigError(f"scratch.folder: the scratch space cannot be written: {error.strerror}")
+        failed = ConfigError(
+            f"scratch.folder: the scratch space cannot be written: {error.strerror}: name a folder that this process can write to"
+        )
         failed.add_note(f"{folder}: {explain(error, folder)}")
         raise failed from error
 
