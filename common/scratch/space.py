@@ -340,7 +340,8 @@ def writing(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         failed = ConfigError(
-            f"scratch.folder: the scratch space cannot be written: {error.strerror}: name a folder that this process can write to"
+            f"scratch.folder: the scratch space cannot be written: {error.strerror}: name a folder that this process"
+            " can write to"
         )
         failed.add_note(f"{folder}: {explain(error, folder)}")
         raise failed from error
