@@ -151,13 +151,14 @@ def fit_memory(trainings: Sequence[MeasuredTraining]) -> dict[Protocol, Terms]:
 
 def fit_parties(trainings: Sequence[MeasuredTraining]) -> dict[Protocol, tuple[Terms, Terms]]:
     """Return the seconds of a party for the setup and for a round, from the processor time of whole trainings."""
-    rows, names = [], []
+    rows: list[tuple[dict[str, float], float]] = []
+    names: list[str] = []
     for each in trainings:
         protocol = each.run.protocol
         for role in PARTIES:
             work = work_of(each.run, each.rounds)
             counts, of_rounds = work.whole.counts(role), _counts_of_rounds(work, role)
-            row = {name: counts[name] for name in PREPARING}
+            row: dict[str, float] = {name: counts[name] for name in PREPARING}
             row |= {f"{protocol} setup {name}": counts[name] for name in PARTY_SETUP[protocol]}
             row |= {f"{protocol} round {name}": of_rounds[name] for name in PARTY_ROUND[protocol]}
             names += [name for name in row if name not in names]
