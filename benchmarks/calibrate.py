@@ -63,10 +63,9 @@ TRAININGS = (
 )
 ALIGNMENTS = (20_000, 100_000, 300_000)
 
-PARTY_SETUP: Mapping[Protocol, Sequence[Count]] = {
-    "paillier": ("once", "rows", "own_values", "own_squares"),
-    "shares": ("once", "rows", "own_values", "own_squares", "values"),
-}
+PARTY_SETUP: Mapping[Protocol, Sequence[Count]] = {"paillier": ("once",), "shares": ("once", "values")}
+PREPARING: Sequence[Count] = ("rows", "own_values", "own_squares")
+"""Reading and preparing a table takes the same time under both protocols, so these constants are fitted together."""
 PARTY_ROUND: Mapping[Protocol, Sequence[Count]] = {
     "paillier": ("once", "ciphertexts", "products"),
     "shares": ("once", "dealt", "values"),
@@ -92,10 +91,18 @@ def fit(rows: Iterable[tuple[Mapping[str, float], float]], names: Sequence[Any])
     return {name: float(f"{value:.4g}") for name, value in zip(names, found / sizes, strict=True) if value > 0}
 
 
-def fit_protocol(trainings: Sequence[MeasuredTraining], protocol: Protocol, memory: Terms) -> dict[str, Any]:
-    """Return the constants of one protocol, as `ProtocolConstants` has them."""
-    of_parties = _fit_seconds(trainings, PARTIES, PARTY_SETUP[protocol], PARTY_ROUND[protocol])
-    of_coordinator = _fit_seconds(trainings, (Role.COORDINATOR,), ("once",), COORDINATOR_ROUND[protocol])
+def fit_protocol(
+    trainings: Sequence[MeasuredTraining], protocol: Protocol, of_parties: tuple[Terms, Terms], memory: Terms
+) -> dict[str, Any]:
+    """Return the constants of one protocol, as `ProtocolConstants` has them.
+
+    Args:
+        trainings: those of the protocol.
+        protocol: the protocol.
+        of_parties: the seconds of a party for the setup and for a round.
+        memory: the memory of a party.
+    """
+    of_coordinator = _fit_coordinator(trainings, COORDINATOR_ROUND[protocol])
     setup_rows, round_rows = [], []
     for each in trainings:
         work = work_of(each.run, each.rounds)
@@ -142,23 +149,44 @@ def fit_memory(trainings: Sequence[MeasuredTraining]) -> dict[Protocol, Terms]:
     return {protocol: {"once": found.get(protocol, 0.0), **common} for protocol in PROTOCOLS}
 
 
-def _fit_seconds(
-    trainings: Sequence[MeasuredTraining], roles: Sequence[Role], setup: Sequence[Count], round_: Sequence[Count]
-) -> tuple[Terms, Terms]:
-    """Return the constants of the setup and of a round from the processor time of whole trainings."""
-    rows = []
+def fit_parties(trainings: Sequence[MeasuredTraining]) -> dict[Protocol, tuple[Terms, Terms]]:
+    """Return the seconds of a party for the setup and for a round, from the processor time of whole trainings."""
+    rows: list[tuple[dict[str, float], float]] = []
+    names: list[str] = []
     for each in trainings:
-        for role in roles:
+        protocol = each.run.protocol
+        for role in PARTIES:
             work = work_of(each.run, each.rounds)
             counts, of_rounds = work.whole.counts(role), _counts_of_rounds(work, role)
-            row = {f"setup {name}": counts.get(name, 0) for name in setup}
-            row |= {f"round {name}": of_rounds.get(name, 0) for name in round_}
+            row: dict[str, float] = {name: counts[name] for name in PREPARING}
+            row |= {f"{protocol} setup {name}": counts[name] for name in PARTY_SETUP[protocol]}
+            row |= {f"{protocol} round {name}": of_rounds[name] for name in PARTY_ROUND[protocol]}
+            names += [name for name in row if name not in names]
             rows.append((row, each.processor_seconds[role]))
-    found = fit(rows, list(rows[0][0]))
-    return (
-        {name: found[f"setup {name}"] for name in setup if f"setup {name}" in found},
-        {name: found[f"round {name}"] for name in round_ if f"round {name}" in found},
-    )
+    found = fit(rows, names)
+    preparing = {name: found[name] for name in PREPARING if name in found}
+    return {
+        protocol: (
+            _of_phase(found, f"{protocol} setup ", PARTY_SETUP[protocol]) | preparing,
+            _of_phase(found, f"{protocol} round ", PARTY_ROUND[protocol]),
+        )
+        for protocol in PROTOCOLS
+    }
+
+
+def _fit_coordinator(trainings: Sequence[MeasuredTraining], round_: Sequence[Count]) -> tuple[Terms, Terms]:
+    """Return the seconds of the coordinator for the setup and for a round."""
+    rows = []
+    for each in trainings:
+        of_rounds = _counts_of_rounds(work_of(each.run, each.rounds), Role.COORDINATOR)
+        row = {"setup once": 1.0, **{f"round {name}": of_rounds[name] for name in round_}}
+        rows.append((row, each.processor_seconds[Role.COORDINATOR]))
+    found = fit(rows, ["setup once", *(f"round {name}" for name in round_)])
+    return _of_phase(found, "setup ", ("once",)), _of_phase(found, "round ", round_)
+
+
+def _of_phase(found: Mapping[str, float], prefix: str, names: Sequence[Count]) -> Terms:
+    return {name: found[prefix + name] for name in names if prefix + name in found}
 
 
 def _counts_of_rounds(work: Workload, role: Role) -> dict[str, float]:
@@ -217,13 +245,16 @@ def measure() -> Constants:
 def constants_of(trainings: Sequence[MeasuredTraining], alignments: Sequence[MeasuredAlignment]) -> Constants:
     """Return the constants that fit measurements."""
     own = {each: [training for training in trainings if training.run.protocol == each] for each in PROTOCOLS}
-    memory = fit_memory(trainings)
+    of_parties, memory = fit_parties(trainings), fit_memory(trainings)
     return Constants.model_validate(
         {
             "machine": processor_name(),
             "measured": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
             "arithmetic": use_arithmetic(),
-            **{protocol: fit_protocol(own[protocol], protocol, memory[protocol]) for protocol in PROTOCOLS},
+            **{
+                protocol: fit_protocol(own[protocol], protocol, of_parties[protocol], memory[protocol])
+                for protocol in PROTOCOLS
+            },
             "alignment": fit_alignment(alignments),
         }
     )

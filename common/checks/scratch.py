@@ -25,7 +25,9 @@ def check_scratch(config: ProcessConfig) -> Iterator[Finding]:
     folder, settings = config.scratch_folder, config.scratch
     try:
         place = next(each for each in (folder, *folder.parents) if each.exists())
-        if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        if not place.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(place, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         if (folder / SCRATCH).exists():
             scratch_root(folder)
@@ -34,20 +36,25 @@ def check_scratch(config: ProcessConfig) -> Iterator[Finding]:
         return
     except OSError as error:
         if settings.folder is not None:  # Otherwise it is the state folder, which has a check of its own.
-            yield problem("scratch.folder", f"{folder} cannot be used: {explain(error, folder)}")
+            advice = "" if isinstance(error, PermissionError) else ": name another folder"
+            yield problem("scratch.folder", f"{folder} cannot be used: {explain(error, folder)}{advice}")
         return
     free = max(shutil.disk_usage(place).free - FREE_BYTES, 0) / 1e9
     if settings.max_gb is not None and settings.max_gb > free:
         yield warning(
             "scratch.max_gb",
-            f"allows {settings.max_gb:,.1f} GB on disk, and jobs can use {free:,.1f} GB in {place}: free some space, or"
+            f"allows {_size(settings.max_gb)} on disk, and jobs can use {_size(free)} in {place}: free some space, or"
             " choose another `scratch.folder`",
         )
     else:
         most = free if settings.max_gb is None else settings.max_gb
         yield ok(
             "scratch",
-            f"rows may take {settings.memory_mb:,} MB of memory, and then {most:,.1f} GB on disk in {place}",
+            f"rows may take {settings.memory_mb:,} MB of memory, and then {_size(most)} on disk in {place}",
         )
     if not settings.encrypt:
         yield note("scratch.encrypt", "rows on disk are not encrypted, because `scratch.encrypt` is false")
+
+
+def _size(gb: float) -> str:
+    return f"{gb:,.1f} GB" if gb >= 1 else f"{1000 * gb:,.0f} MB"

@@ -10,6 +10,7 @@ sends is a pickle, so this process trusts the workers as it trusts itself.
 import asyncio
 import logging
 import operator
+import re
 import threading
 import time
 import uuid
@@ -238,7 +239,8 @@ class DaskCluster(Cluster):
             with suppress(Exception):
                 await client.close(0)  # type: ignore[no-untyped-call]
             await asyncio.sleep(PAUSE_SECONDS)
-            return str(error.__cause__ or error).splitlines()[0]
+            # Dask puts the text of its own connection before the reason.
+            return re.sub(r"^in <.*?>: ", "", str(error.__cause__ or error).splitlines()[0])
         self._client = client
         await self._look(client)
         if self._watch is None:
@@ -246,7 +248,10 @@ class DaskCluster(Cluster):
         return None
 
     def _unreachable(self, reason: str) -> str:
-        return f"engine.scheduler: {self._scheduler} cannot be used: {reason}"
+        return (
+            f"engine.scheduler: {self._scheduler} cannot be used: {reason}: check that the scheduler runs there, and"
+            " that this process and the scheduler have certificates of the same authority"
+        )
 
     def _why_no_worker(self) -> str:
         refused = [why for why in self._known.values() if isinstance(why, str)]

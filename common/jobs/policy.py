@@ -107,7 +107,7 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
         _check_batch("the job's curvature batch has", job.curvature_batch, policy, role)
     evaluations = max_evaluations(job)
     if evaluations > policy.max_evaluations:
-        has = f"{job.epochs} epochs have {evaluations} evaluations: raise `evaluate_every`, or lower `epochs`"
+        has = f"{job.epochs} epochs have {evaluations} evaluations, and fewer with a larger `evaluate_every`"
         raise _too_large(role, "max_evaluations", policy.max_evaluations, has, evaluations)
     if role is Role.HOST and job.holdout > 0:
         if not policy.share_holdout_scores:

@@ -107,8 +107,8 @@ class ScratchSpace:
             if self._max_bytes is not None and total > self._max_bytes:
                 raise ConfigError(
                     f"{owner}scratch.max_gb: {_size(total)} of scratch space are needed at the same time,"
-                    f" {_size(n_bytes)} of it for this job, and the limit is {_size(self._max_bytes)}: raise it, or"
-                    " wait until other jobs have ended"
+                    f" {_size(n_bytes)} of it for this job, and the limit is {_size(self._max_bytes)}: raise it"
+                    + (", or wait until other jobs have ended" if n_bytes <= self._max_bytes else "")
                 )
             with writing(self.folder, owner):
                 free = shutil.disk_usage(scratch_root(self.folder)).free - FREE_BYTES
@@ -117,7 +117,8 @@ class ScratchSpace:
             if n_bytes > free:
                 raise ConfigError(
                     f"{owner}scratch.folder: {_size(n_bytes)} of scratch space are needed, and {_size(max(free, 0))}"
-                    " are free: free some space, or choose a folder on a larger disk"
+                    f" are free besides {_size(FREE_BYTES)} that stay free: free some space, or choose a folder on a"
+                    " larger disk"
                 )
             self._set_aside += n_bytes  # A garbage collection may have changed it since.
 
@@ -365,7 +366,10 @@ def writing(folder: Path, owner: str) -> Iterator[None]:
                 f"{owner}scratch.memory_mb: each column of a job that does not fit in memory is an open file, and the"
                 " system allows this process no more: raise its limit of open files, or keep more columns in memory"
             ) from error
-        failed = ConfigError(f"{owner}scratch.folder: the scratch space cannot be written: {error.strerror}")
+        failed = ConfigError(
+            f"{owner}scratch.folder: the scratch space cannot be written: {error.strerror}: name a folder that this"
+            " process can write to"
+        )
         failed.add_note(f"{folder}: {explain(error, folder)}")
         raise failed from error
 

@@ -594,6 +594,12 @@ def a_scratch_folder_that_others_can_read(setting: Setting) -> None:
     scratch(setting, folder=str(setting.folder))
 
 
+def a_scratch_folder_that_is_a_file(setting: Setting) -> None:
+    file = setting.folder / "file"
+    file.touch()
+    scratch(setting, folder=str(file))
+
+
 def a_scratch_folder_of_someone_else(setting: Setting) -> None:
     may_not_write(setting, setting.folder)
     setting.state(Role.GUEST)
@@ -849,6 +855,7 @@ LOCAL = [
     Case(a_full_disk, WARNING, "state: 50 MiB are free"),
     Case(more_scratch_space_than_there_is, WARNING, "scratch.max_gb: allows 1,000,000,000.0 GB on disk, and jobs can"),
     Case(a_scratch_folder_that_others_can_read, PROBLEM, "scratch.folder: the folder .scratch in it must belong"),
+    Case(a_scratch_folder_that_is_a_file, PROBLEM, "file cannot be used: Not a directory: name another folder"),
     Case(a_scratch_folder_of_someone_else, PROBLEM, "cannot be used: Permission denied"),
     Case(a_table_that_does_not_fit_in_scratch_space, PROBLEM, "datasets.made: scratch.max_gb: 0.0 MB of scratch"),
     Case(rows_on_disk_in_clear, NOTE, "scratch.encrypt: rows on disk are not encrypted"),

@@ -113,8 +113,8 @@ async def test_evaluations_and_early_stopping_work_over_three_servers(
         notes = list((await client.status(job.name)).notes)
         too_many = await train_over_localhost(client, job.model_copy(update={"name": "more", "epochs": 9}))
     assert too_many.detail == (
-        "the host refuses the job under policy.max_evaluations: the maximum is 5; 9 epochs have 8 evaluations: "
-        "raise `evaluate_every`, or lower `epochs`"
+        "the host refuses the job under policy.max_evaluations: the maximum is 5; 9 epochs have 8 evaluations, "
+        "and fewer with a larger `evaluate_every`; 8 would allow it"
     )
 
     plain = plain_model(configs, job)

@@ -22,6 +22,7 @@ from trilateral.common.data.model.calibration import AnyCalibration, Calibration
 from trilateral.common.data.party_data import PreparedData
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.tables.column_reader import MISSING
+from trilateral.common.data.tables.table_file import table_sha256
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 from trilateral.common.protocol.messages import Result
@@ -36,7 +37,7 @@ class DataSummary(Settings):
     """The table that a model was trained on, without any of its values."""
 
     sha256: str
-    """SHA-256 of the table's file, as ``sha256sum`` prints it."""
+    """SHA-256 of the table's file, as ``sha256sum`` prints it; of a folder, that of its parts one after the other."""
     n_rows: int
     """Number of rows that both parties have."""
     n_train: int
@@ -134,7 +135,7 @@ class PartyModel(Settings):
             run_id: the run of the job, 32 hexadecimal digits.
 
         Raises:
-            OSError: the table's file cannot be read for its hash.
+            DataError, OSError: the table cannot be read for its hash.
         """
         block = data.block
         steps = data.preprocessing
@@ -151,8 +152,6 @@ class PartyModel(Settings):
                 is_logistic=job.protocol == "shares",
                 sample_weights=block.sample_weights,
             )
-        with table.path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
         return cls(
             role=role,
             job=job,
@@ -163,7 +162,7 @@ class PartyModel(Settings):
                 "python": platform.python_version(),
             },
             data=DataSummary(
-                sha256=digest,
+                sha256=table_sha256(table.path),
                 n_rows=data.n_rows,
                 n_train=len(block.columns),
                 n_holdout=len(block.holdout_columns),

@@ -8,6 +8,7 @@ public. They give the name of the file but not its folder, which does not concer
 column of a fault are for this organisation only: they are a note of the error, see `trilateral.common.base.errors`.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -186,6 +187,20 @@ def open_table(path: Path) -> TableFile:
         f"{path.name} has an unknown format: its name must end in .csv, .csv.gz or .parquet; rename it if it is of "
         "such a format, or else export the table as Parquet, or as CSV in UTF-8 with commas"
     )
+
+
+def table_sha256(path: Path) -> str:
+    """Return the SHA-256 of a table's file, or of the parts of a folder one after the other, in hexadecimal digits.
+
+    Raises:
+        DataError: the folder has anything but the Parquet parts of one table.
+        OSError: a file cannot be read.
+    """
+    digest = hashlib.sha256()
+    for each in _find_parts(path) if path.is_dir() else [path]:
+        with each.open("rb") as file:
+            hashlib.file_digest(file, lambda: digest)
+    return digest.hexdigest()
 
 
 def _inaccessible(path: Path, error: OSError) -> DataError:
@@ -429,7 +444,7 @@ class _ParquetParts(TableFile):
         return f"{part.place(row - self._starts[number])} of {part.path.name}"
 
     def _read_names(self) -> list[str]:
-        self._parts = [_ParquetFile(path) for path in self._find()]
+        self._parts = [_ParquetFile(path) for path in _find_parts(self.path)]
         first = self._parts[0]
         types = {**first.types}
         for part in self._parts[1:]:
@@ -452,38 +467,39 @@ class _ParquetParts(TableFile):
         self.indexes = first.indexes
         return first.names
 
-    def _find(self) -> list[Path]:
-        """Return the parts in the order of their names, in which numbers count by their value."""
-        name = self.path.name
-        if (self.path / "_temporary").exists():
-            raise DataError(
-                f"the folder {name} has a folder _temporary: the program that writes the table has not finished; wait, "
-                "or write the table again"
-            )
-        entries = [entry for entry in self.path.iterdir() if not entry.name.startswith((".", "_"))]
-        if any(entry.is_dir() for entry in entries):
-            raise DataError(
-                f"the folder {name} has folders in it, as if the table was partitioned by the values of a column: write"
-                " all parts into one folder"
-            )
-        if not entries:
-            raise DataError(f"the folder {name} at the dataset's `path` is empty: name a table, or write it again")
-        others = [entry.name for entry in entries if not entry.name.lower().endswith(".parquet")]
-        if others:
-            error = DataError(
-                f"the folder {name} at the dataset's `path` has {Counted(len(others)):file|files} whose names do not"
-                " end in .parquet: name one file, or a folder that has only the Parquet parts of one table"
-            )
-            error.add_note(f"the first is {min(others)}")
-            raise error
-        return sorted(entries, key=lambda entry: (_in_numbers(entry.name), entry.name))
-
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         for part in self._parts:
             for table in part.batches(columns, rows):
                 # The parts may differ in the order of their columns and in what their metadata says about them.
                 for batch in table.select(columns).to_batches():
                     yield pa.RecordBatch.from_arrays(batch.columns, names=columns)
+
+
+def _find_parts(folder: Path) -> list[Path]:
+    """Return the parts in the order of their names, in which numbers count by their value."""
+    name = folder.name
+    if (folder / "_temporary").exists():
+        raise DataError(
+            f"the folder {name} has a folder _temporary: the program that writes the table has not finished; wait, "
+            "or write the table again"
+        )
+    entries = [entry for entry in folder.iterdir() if not entry.name.startswith((".", "_"))]
+    if any(entry.is_dir() for entry in entries):
+        raise DataError(
+            f"the folder {name} has folders in it, as if the table was partitioned by the values of a column: write"
+            " all parts into one folder"
+        )
+    if not entries:
+        raise DataError(f"the folder {name} at the dataset's `path` is empty: name a table, or write it again")
+    others = [entry.name for entry in entries if not entry.name.lower().endswith(".parquet")]
+    if others:
+        error = DataError(
+            f"the folder {name} at the dataset's `path` has {Counted(len(others)):file|files} whose names do not"
+            " end in .parquet: name one file, or a folder that has only the Parquet parts of one table"
+        )
+        error.add_note(f"the first is {min(others)}")
+        raise error
+    return sorted(entries, key=lambda entry: (_in_numbers(entry.name), entry.name))
 
 
 def _are_alike(one: pa.DataType, other: pa.DataType) -> bool:

@@ -95,7 +95,7 @@ def _heading(work: "Workload", machines: "Machines") -> str:
         where = f"three processes that share {cores}"
     else:
         line = "lines without a limit" if machines.mbit is None else f"lines of {machines.mbit:,g} Mbit/s"
-        cluster = f", {Counted(machines.workers):worker|workers} like it at each party" if machines.workers else ""
+        cluster = f", each party with a cluster of {machines.workers} more" if machines.workers else ""
         where = f"three machines with {cores} each{cluster}, {line}"
     return f"{work.rows:,} rows, {host} + {guest} features, protocol {work.job.protocol}; {where}"
 

@@ -149,6 +149,17 @@ def test_the_hosts_part_says_nothing_of_labels(load: Load) -> None:
     assert made.data.n_rarer_label is None
 
 
+def test_a_folder_of_parts_is_named_by_the_hash_of_all_parts(load: Load, tmp_path: Path) -> None:
+    dataset, data = load(True)
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for name, content in (("part.10.parquet", b"second"), ("part.9.parquet", b"first"), ("_SUCCESS", b"no part")):
+        (folder / name).write_bytes(content)
+    dataset = dataset.model_copy(update={"path": folder})
+    made = PartyModel.of(Role.GUEST, JOB, data, dataset, result(data), run_id=RUN)
+    assert made.data.sha256 == hashlib.sha256(b"firstsecond").hexdigest()
+
+
 def test_the_file_names_the_table_by_its_hash_and_nobody_in_it(load: Load, tmp_path: Path) -> None:
     dataset, data = load(True)
     path = tmp_path / "new" / "model.json"

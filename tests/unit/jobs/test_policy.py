@@ -103,8 +103,8 @@ BY_THE_JOB: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict
         {},
         {"epochs": 10, "evaluate_every": 2},
         {"epochs": 11, "evaluate_every": 2},
-        "policy.max_evaluations: the maximum is 4; 11 epochs have 5 evaluations: "
-        "raise `evaluate_every`, or lower `epochs`; 5 would allow it",
+        "policy.max_evaluations: the maximum is 4; 11 epochs have 5 evaluations, "
+        "and fewer with a larger `evaluate_every`; 5 would allow it",
     ),
 }
 AT_THE_HOST: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
