@@ -1,6 +1,7 @@
 """Tasks on a cluster give the same results as in this process, whatever happens to the workers."""
 
 import logging
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,6 +17,7 @@ from trilateral.common.base.errors import ConfigError, OutOfRangeError, Suspende
 from trilateral.common.base.roles import Role
 from trilateral.common.checks.engine import check_engine, judge
 from trilateral.common.checks.finding import Level
+from trilateral.common.compute import dask
 from trilateral.common.compute.calls import TaskError
 from trilateral.common.compute.dask import DaskCluster, DaskEngine
 from trilateral.common.compute.worker import WorkerFacts, describe
@@ -243,9 +245,23 @@ def test_a_cluster_that_has_gone_ends_the_tasks_and_they_do_not_hang(files: Deve
         assert engine.submit(total, np.ones(1), 1).result() == 1
         task = engine.submit(total, np.ones(1), 1, 30.0)
         assert not task.wait(0.3)
-    with pytest.raises((SuspendedError, ConfigError), match="engine.scheduler"):
+    with pytest.raises(SuspendedError, match="engine.scheduler"):
         task.result()
+    with pytest.raises(SuspendedError, match="engine.scheduler"):  # The session has had a cluster.
+        engine.submit(total, np.ones(1), 1).result()
+    with pytest.raises((SuspendedError, ConfigError), match="engine.scheduler"):
+        connection.open_engine().submit(total, np.ones(1), 1).result()
     connection.close()
+
+
+def test_a_scheduler_that_accepts_connections_and_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask, "CONNECT_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        scheduler = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        connection = DaskCluster(EngineConfig(kind="dask", scheduler=scheduler), 0.3)
+        with pytest.raises(ConfigError, match=rf"^engine.scheduler: {scheduler} cannot be used: it does not answer$"):
+            connection.inspect()
+        connection.close()
 
 
 # --- a worker dies
