@@ -22,7 +22,7 @@ from trilateral.common.compute.calls import TaskError
 from trilateral.common.compute.dask import DaskCluster, DaskEngine
 from trilateral.common.compute.worker import WorkerFacts, describe
 from trilateral.common.config.engine import EngineConfig
-from trilateral.common.config.process import ProcessConfig
+from trilateral.common.config.process import ProcessConfig, TlsConfig
 from trilateral.common.trial.cluster import TrialCluster, trial_cluster
 from trilateral.common.trial.development import DevelopmentFiles, write_development_files
 
@@ -199,6 +199,15 @@ def test_the_check_names_a_key_that_others_can_read(cluster: TrialCluster, tmp_p
     (finding,) = check_engine(process_config(tmp_path, cluster.settings | {"key": str(key)}))
     assert finding.level is Level.PROBLEM
     assert finding.text.startswith(f"engine.key: {key} can be read by users other than its owner")
+
+
+def test_an_authority_of_the_peers_is_refused(files: DevelopmentFiles, tmp_path: Path) -> None:
+    settings = files.settings(Role.HOST)
+    engine = EngineConfig(kind="dask", scheduler="tls://127.0.0.1:1", **settings)
+    config = process_config(tmp_path, {}).model_copy(update={"tls": TlsConfig(**settings), "engine": engine})
+    (finding,) = check_engine(config)
+    assert finding.level is Level.PROBLEM
+    assert "has an authority that `tls.authorities` has as well" in finding.text
 
 
 def test_workers_that_differ_are_reported() -> None:
