@@ -234,13 +234,18 @@ class DaskCluster(Cluster):
             name="trilateral",
         )
         try:
-            await client
+            # Dask's own limit ends once something accepts the connection, even if it never says a word.
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await client
         except (OSError, ValueError, RuntimeError) as error:
             with suppress(Exception):
-                await client.close(0)  # type: ignore[no-untyped-call]
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await client.close()  # type: ignore[no-untyped-call]
             await asyncio.sleep(PAUSE_SECONDS)
-            # Dask puts the text of its own connection before the reason.
-            return re.sub(r"^in <.*?>: ", "", str(error.__cause__ or error).splitlines()[0])
+            # A cause, such as a TimeoutError, may have no text. Dask puts the text of its own connection before a reason.
+            reasons = (str(error.__cause__ or ""), str(error))
+            reason = next((text.splitlines()[0] for text in reasons if text), None)
+            return None if reason is None else re.sub(r"^in <.*?>: ", "", reason)
         self._client = client
         await self._look(client)
         if self._watch is None:
@@ -353,6 +358,8 @@ class DaskEngine(Engine):
         self._placed: set[_Remote[Any]] = set()
         self._n_submitted = 0
         self._is_closed = False
+        self.has_worked = False
+        """Whether a task has had a result."""
 
     @property
     def n_slots(self) -> int:  # type: ignore[override]
@@ -377,7 +384,9 @@ class DaskEngine(Engine):
         call = Call((function, tuple(Hole() if isinstance(arg, _Remote) else arg for arg in args)))
         number = placed[0].number if placed else self._n_submitted
         self._n_submitted += 1
-        task: _RemoteTask[T] = _RemoteTask(self._cluster, call, placed, number, URGENT if urgent else 0)
+        task: _RemoteTask[T] = _RemoteTask(
+            self, self._cluster, call, placed, number=number, priority=URGENT if urgent else 0
+        )
         self._tasks.add(task)
         task.outcome.add_done_callback(lambda _: self._tasks.discard(task))
         if self._is_closed:
@@ -396,6 +405,10 @@ class DaskEngine(Engine):
         """End all tasks with an error."""
         for task in self._tasks.copy():
             task.fail(error)
+
+    def judge(self, error: Exception) -> Exception:
+        """Return what ends a task: without a cluster, a session that had one is suspended, and any other fails."""
+        return SuspendedError(str(error)) if self.has_worked and isinstance(error, ConfigError) else error
 
     def close(self) -> None:
         """See Engine."""
@@ -462,9 +475,17 @@ class _RemoteTask(Task[T]):
     """A call, and what has become of it."""
 
     def __init__(
-        self, cluster: DaskCluster, call: Call, placed: list[_Remote[Any]], number: int, priority: int
+        self,
+        engine: DaskEngine,
+        cluster: DaskCluster,
+        call: Call,
+        placed: list[_Remote[Any]],
+        *,
+        number: int,
+        priority: int,
     ) -> None:
         self.outcome: Future[T] = Future()
+        self._engine = engine
         self._cluster = cluster
         self._call = call
         self._placed = placed
@@ -506,11 +527,12 @@ class _RemoteTask(Task[T]):
             sealed = await self._compute()
             error = sealed.value if isinstance(sealed, Raised) else None
         except Exception as problem:
-            error = problem
+            error = self._engine.judge(problem)
         with suppress(Exception):  # It was cancelled in the meantime.
             if error is not None:
                 self.outcome.set_exception(error)
             else:
+                self._engine.has_worked = True
                 self.outcome.set_result(sealed.value)
 
     async def _compute(self) -> Sealed[Any]:

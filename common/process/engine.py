@@ -3,7 +3,10 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from cryptography.x509 import load_pem_x509_certificates
 
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.compute.engine import Cluster
@@ -48,6 +51,8 @@ def open_cluster(config: ProcessConfig, patience: float) -> "DaskCluster":
     for name, path in (("authorities", engine.authorities), ("certificate", engine.certificate)):
         if path is not None:
             read_file(f"engine.{name}: {path}", path)
+    if engine.authorities is not None and config.tls is not None:
+        _check_own(engine.authorities, config.tls.authorities)
     if engine.key is not None:
         read_file(f"engine.key: {engine.key}", engine.key, forbidden=0o077)
     try:
@@ -61,3 +66,17 @@ def open_cluster(config: ProcessConfig, patience: float) -> "DaskCluster":
         return DaskCluster(engine, patience)
     except (OSError, ValueError) as error:
         raise ConfigError(f"engine: the certificate, its key or the authorities cannot be used: {error}") from None
+
+
+def _check_own(authorities: Path, of_peers: Path) -> None:
+    """Refuse an authority that issues to other organisations: its certificates would let them run code here."""
+    try:
+        own, others = (set(load_pem_x509_certificates(path.read_bytes())) for path in (authorities, of_peers))
+    except (OSError, ValueError):
+        return  # Whoever uses the file says what is wrong with it.
+    if own & others:
+        raise ConfigError(
+            f"engine.authorities: {authorities} has an authority that `tls.authorities` has as well, so other"
+            " organisations could run code on the workers and in this process: make an authority for this cluster"
+            " only, see docs/scaling.md"
+        )

@@ -200,7 +200,8 @@ async def until_answered(
                     on_silence(Silence(peer, since, since + patience))
                 peer.retries += 1
                 log.debug("%s did not answer: %s", peer, problem)
-                await asyncio.sleep(next(pause))
+                # The last try comes when the patience ends, and not up to a whole pause later.
+                await asyncio.sleep(min(next(pause), unanswered[attempt] + patience - now))
     finally:
         unanswered.pop(attempt, None)
 

@@ -1,6 +1,7 @@
 """Tasks on a cluster give the same results as in this process, whatever happens to the workers."""
 
 import logging
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,11 +17,12 @@ from trilateral.common.base.errors import ConfigError, OutOfRangeError, Suspende
 from trilateral.common.base.roles import Role
 from trilateral.common.checks.engine import check_engine, judge
 from trilateral.common.checks.finding import Level
+from trilateral.common.compute import dask
 from trilateral.common.compute.calls import TaskError
 from trilateral.common.compute.dask import DaskCluster, DaskEngine
 from trilateral.common.compute.worker import WorkerFacts, describe
 from trilateral.common.config.engine import EngineConfig
-from trilateral.common.config.process import ProcessConfig
+from trilateral.common.config.process import ProcessConfig, TlsConfig
 from trilateral.common.trial.cluster import TrialCluster, trial_cluster
 from trilateral.common.trial.development import DevelopmentFiles, write_development_files
 
@@ -199,6 +201,15 @@ def test_the_check_names_a_key_that_others_can_read(cluster: TrialCluster, tmp_p
     assert finding.text.startswith(f"engine.key: {key} can be read by users other than its owner")
 
 
+def test_an_authority_of_the_peers_is_refused(files: DevelopmentFiles, tmp_path: Path) -> None:
+    settings = files.settings(Role.HOST)
+    engine = EngineConfig(kind="dask", scheduler="tls://127.0.0.1:1", **settings)
+    config = process_config(tmp_path, {}).model_copy(update={"tls": TlsConfig(**settings), "engine": engine})
+    (finding,) = check_engine(config)
+    assert finding.level is Level.PROBLEM
+    assert "has an authority that `tls.authorities` has as well" in finding.text
+
+
 def test_workers_that_differ_are_reported() -> None:
     here = describe()
     other = replace(here, arithmetic="gmpy2", shares_level=0, may_spill=True)
@@ -243,9 +254,23 @@ def test_a_cluster_that_has_gone_ends_the_tasks_and_they_do_not_hang(files: Deve
         assert engine.submit(total, np.ones(1), 1).result() == 1
         task = engine.submit(total, np.ones(1), 1, 30.0)
         assert not task.wait(0.3)
-    with pytest.raises((SuspendedError, ConfigError), match="engine.scheduler"):
+    with pytest.raises(SuspendedError, match="engine.scheduler"):
         task.result()
+    with pytest.raises(SuspendedError, match="engine.scheduler"):  # The session has had a cluster.
+        engine.submit(total, np.ones(1), 1).result()
+    with pytest.raises((SuspendedError, ConfigError), match="engine.scheduler"):
+        connection.open_engine().submit(total, np.ones(1), 1).result()
     connection.close()
+
+
+def test_a_scheduler_that_accepts_connections_and_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask, "CONNECT_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        scheduler = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        connection = DaskCluster(EngineConfig(kind="dask", scheduler=scheduler), 0.3)
+        with pytest.raises(ConfigError, match=rf"^engine.scheduler: {scheduler} cannot be used: it does not answer$"):
+            connection.inspect()
+        connection.close()
 
 
 # --- a worker dies
