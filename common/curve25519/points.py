@@ -1,22 +1,24 @@
 """Curve25519 for many points at a time: a hash to the curve (RFC 9380) and X25519 (RFC 7748).
 
-A point is its coordinate u, `POINT_BYTES` long, the lowest byte first. Multiplications commute: with one key after the
-other, the result is the same in both orders. Every key is a multiple of 8, the cofactor, so that each result is in the
-subgroup of prime order q, whatever the point was. Every text of 32 bytes is a point of the curve or of its twist. The
-logarithm is hard on both, so that nothing follows for a key from its products with points that another party has made.
+A point is its coordinate u, `POINT_BYTES` long, the lowest byte first. A key is any `KEY_BYTES`, which X25519 reads as
+a multiple of 8 between 2^254 and 2^255. Multiplications commute: with one key after the other, the result is the same
+in both orders. The curve has 8 q points and its twist 4 q', for two primes q and q', and every text of 32 bytes is a
+point of one of them. So each product is in a subgroup of order q or q', whatever the point was. The logarithm is hard
+in both, so that nothing follows for a key from its products with points that another party has made.
 
 The kernel and libsodium release the interpreter's lock, so several threads can compute at the same time.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from hashlib import sha512
-from secrets import token_bytes
+from hashlib import sha512, shake_256
+
+from gmpy2 import mpz
 
 from trilateral.common.curve25519 import reference
 from trilateral.common.curve25519.path import uses_kernel
 
 POINT_BYTES = 32
+KEY_BYTES = 32
 ORDER = 2**252 + 27742317777372353535851937790883648493
 """The order q of the subgroup."""
 _FIELD_BYTES = 48
@@ -27,31 +29,37 @@ class LowOrderError(ValueError):
     """A point has an order of at most 8: its product with any key is zero."""
 
 
-@dataclass(frozen=True)
-class KeyPair:
-    """A key and its inverse: X25519(inverse, X25519(key, X25519(other, u))) is X25519(other, u).
+def derive_keys(seed: bytes, n: int) -> bytes:
+    """Derive n independent keys from a secret seed of at least 32 bytes."""
+    return shake_256(seed).digest(KEY_BYTES * n)
 
-    Attributes:
-        key: 32 bytes.
-        inverse: 32 bytes, as secret as the key.
+
+def invert_keys(keys: bytes) -> bytes:
+    """Return the key that undoes each key.
+
+    X25519(inverse, X25519(key, u)) is u for each point of the subgroup of order q. A key is k = 8 m, and its inverse is
+    8 r for r = 1 / (8 k) modulo q. To be a key, r must be between 2^251 and 2^252. If r is not, q - r is, except with a
+    probability of 2^-127, and does the same, because a point and its negative have the same u.
+
+    Args:
+        keys: the keys, concatenated.
+
+    Returns:
+        The inverses, in order, as secret as the keys.
     """
-
-    key: bytes = field(repr=False)
-    inverse: bytes = field(repr=False)
-
-
-def new_key() -> bytes:
-    """Draw a key for X25519: a multiple of 8 between 2^254 and 2^255."""
-    return _clamp(token_bytes(32)).to_bytes(32, "little")
-
-
-def new_key_pair() -> KeyPair:
-    """Draw a key whose inverse modulo q is a key too. Half of all keys have one, so this takes two tries on average."""
-    while True:
-        key = _clamp(token_bytes(32))
-        inverse = 8 * pow(8 * key, -1, ORDER)
-        if inverse >> 254 == 1:
-            return KeyPair(key.to_bytes(32, "little"), inverse.to_bytes(32, "little"))
+    order = mpz(ORDER)
+    factors = [8 * _read_key(key) for key in reference.split(keys)]
+    products, product = [], mpz(1)
+    for factor in factors:
+        products.append(product)
+        product = product * factor % order
+    # One division, for the product of all keys, gives the inverse of each.
+    rest, inverses = pow(product, -1, order), []
+    for factor, before in zip(reversed(factors), reversed(products), strict=True):
+        r = rest * before % order
+        rest = rest * factor % order
+        inverses.append(int(8 * (r if r >> 251 else order - r)).to_bytes(KEY_BYTES, "little"))
+    return b"".join(reversed(inverses))
 
 
 def encode_to_curve(texts: Iterable[bytes], domain: bytes) -> bytes:
@@ -69,11 +77,11 @@ def encode_to_curve(texts: Iterable[bytes], domain: bytes) -> bytes:
     return _map_to_curve(_hash_to_field(texts, domain))
 
 
-def multiply(key: bytes, points: bytes) -> bytes:
-    """Compute X25519 with one key for many points.
+def multiply(keys: bytes, points: bytes) -> bytes:
+    """Compute X25519 for many points.
 
     Args:
-        key: from `new_key` or `new_key_pair`.
+        keys: one key for all points, or one for each.
         points: a whole number of points, each of any 32 bytes; the topmost bit of a point is ignored.
 
     Returns:
@@ -86,9 +94,9 @@ def multiply(key: bytes, points: bytes) -> bytes:
         from trilateral.common.curve25519.native import _kernel
 
         out = bytearray(len(points))
-        products = None if _kernel.multiply(out, key, points) else bytes(out)
+        products = None if _kernel.multiply(out, keys, points) else bytes(out)
     else:
-        products = reference.multiply(key, points)
+        products = reference.multiply(keys, points)
     if products is None:
         raise LowOrderError("a point has low order")
     return products
@@ -96,12 +104,12 @@ def multiply(key: bytes, points: bytes) -> bytes:
 
 def split_points(points: bytes) -> list[bytes]:
     """Split concatenated points."""
-    return [points[start : start + POINT_BYTES] for start in range(0, len(points), POINT_BYTES)]
+    return reference.split(points)
 
 
-def _clamp(random: bytes) -> int:
-    """Make a key of 32 random bytes, as X25519 does itself."""
-    return int.from_bytes(random, "little") & (1 << 254) - 8 | 1 << 254
+def _read_key(key: bytes) -> int:
+    """Read a key as X25519 does."""
+    return int.from_bytes(key, "little") & (1 << 254) - 8 | 1 << 254
 
 
 def _hash_to_field(texts: Iterable[bytes], domain: bytes) -> bytes:

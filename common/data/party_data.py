@@ -86,7 +86,8 @@ def read_party_table(
         raise ConfigError(f"dataset {job.dataset!r}: the guest needs the labels: set `label`")
     if not labelled and dataset.label is not None:
         raise ConfigError(f"dataset {job.dataset!r}: the host has no labels: leave out `label`, and exclude its column")
-    return read_table(dataset, scratch)
+    # How many rows the parties of another job have in common is not known yet.
+    return read_table(dataset, scratch, is_trained=job.aligned)
 
 
 def make_block(table: PartyTable, config: PreprocessingConfig, job: JobConfig) -> TrainingBlock:

@@ -261,7 +261,7 @@ class PartyJobs(ProcessJobs):
             on_event=self._observer_of(key),
         )
         record = await asyncio.to_thread(self._begin_record, key, job, job_id, known)
-        engine, scratch = self._open_engine(), self._scratch.open()
+        engine, scratch = self._open_engine(), self._scratch.open(self.role)
 
         async def begin() -> Machine:
             # Nothing needs the key while the table is read.
@@ -508,7 +508,8 @@ class PartyJobs(ProcessJobs):
         except (ConfigError, DataError) as error:
             for note in notes(error):
                 log.warning("%s: %s: %s", dataset.path.name, error, note)
-            raise type(error)(f"the {self.role}: {error}") from error
+            party = f"the {self.role}: "  # Errors of scratch space begin with it already.
+            raise type(error)(party + str(error).removeprefix(party)) from error
 
     def _account_of(self, dataset: str) -> Account:
         return Account(self._ledger, self.config.policy, dataset, self.role)

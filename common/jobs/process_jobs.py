@@ -18,6 +18,7 @@ from trilateral.common.base.errors import (
     StoppedError,
     SuspendedError,
     TrilateralError,
+    notes,
 )
 from trilateral.common.base.heap import trim_heap
 from trilateral.common.base.outcome import Outcome, outcome_of
@@ -240,7 +241,10 @@ class ProcessJobs:
                 public = public_error(error, self.role)
                 # Keep a copy without the traceback, which would keep the state machine and its key alive.
                 ended = type(public)(str(public))
-                if not isinstance(error, TrilateralError):
+                if isinstance(error, TrilateralError):
+                    for note in notes(error):
+                        log.warning("job %s: %s", key.name, note)
+                else:
                     log.error("job %s: unexpected error: %s", key.name, where(error))
             finally:
                 outcome = outcome_of(ended)

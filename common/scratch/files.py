@@ -10,6 +10,7 @@ import tempfile
 import weakref
 from itertools import pairwise
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ _CIPHER_BLOCK = 16
 
 
 class FileArray(Array[ScalarT]):
-    """An array in a file without a name. One thread appends at a time; any number of threads may read.
+    """An array in a file without a name. Any number of threads may read. Threads that append wait for each other.
 
     Args:
         folder: where the file is; its file system has the room.
@@ -55,6 +56,7 @@ class FileArray(Array[ScalarT]):
         self._row_bytes = self._dtype.itemsize * int(np.prod(row_shape, dtype=np.int64))
         self._n_rows = 0
         self._key = os.urandom(32) if encrypt else None
+        self._appending = Lock()
         self._is_whole = True
         self._is_closed = False
 
@@ -78,9 +80,14 @@ class FileArray(Array[ScalarT]):
             OSError: the disk is full. Nothing may be appended to the array any more.
         """
         check_rows(self, rows)
-        if not self._is_whole:
-            raise ValueError("the array is closed, or an earlier part of it could not be written")
-        self._is_whole = False
+        with self._appending:
+            if self._is_closed or not self._is_whole:
+                raise ValueError("the array is closed, or an earlier part of it could not be written")
+            self._is_whole = False
+            self._append(rows)
+            self._is_whole = True
+
+    def _append(self, rows: NDArray[ScalarT]) -> None:
         content = np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
         place = self._n_rows * self._row_bytes
         encryptor = None if self._key is None else _cipher(self._key, place).encryptor()
@@ -95,7 +102,6 @@ class FileArray(Array[ScalarT]):
                 part = buffer[: len(part)]
             _write(self._file, part, place + start)
         self._n_rows += len(rows)
-        self._is_whole = True
 
     def __getitem__(self, rows: slice | Rows, /) -> NDArray[ScalarT]:
         if self._is_closed:
@@ -116,8 +122,9 @@ class FileArray(Array[ScalarT]):
 
     def close(self) -> None:
         """Free the space; see `Array`. A thread that still reads gets a `ValueError`, and never another file."""
-        self._is_closed, self._is_whole = True, False
-        os.ftruncate(self._file, 0)
+        self._is_closed = True
+        with self._appending:
+            os.ftruncate(self._file, 0)
 
     def _read(self, start: int, stop: int) -> NDArray[ScalarT]:
         n_bytes = (stop - start) * self._row_bytes

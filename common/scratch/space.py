@@ -5,6 +5,7 @@ jobs never touch the disk. The room for an array is set aside when it is made, s
 disk.
 """
 
+import errno
 import resource
 import shutil
 import weakref
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from trilateral.common.base.arrays import RowArray, Rows
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.permissions import explain
+from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.scratch.arrays import Array, MemoryArray, ScalarT, Scratch, check_rows
 from trilateral.common.scratch.files import FileArray
@@ -69,9 +71,13 @@ class ScratchSpace:
             encrypt=settings.encrypt,
         )
 
-    def open(self) -> "JobScratch":
-        """Return the scratch space of one job. Close it at the end, or use it in ``with``."""
-        return JobScratch(self)
+    def open(self, owner: Role | None = None) -> "JobScratch":
+        """Return the scratch space of one job. Close it at the end, or use it in ``with``.
+
+        Args:
+            owner: the party that errors name; None if they stay with it.
+        """
+        return JobScratch(self, "" if owner is None else f"the {owner}: ")
 
     def take_memory(self, n_bytes: int) -> bool:
         """Set memory aside if there is enough, and return whether there was."""
@@ -86,8 +92,12 @@ class ScratchSpace:
         with self.lock:
             self.memory_left += n_bytes
 
-    def take_disk(self, n_bytes: int) -> None:
+    def take_disk(self, n_bytes: int, owner: str) -> None:
         """Set room on disk aside.
+
+        Args:
+            n_bytes: how much.
+            owner: how the texts of errors begin.
 
         Raises:
             ConfigError: the settings or the disk leave no room.
@@ -96,20 +106,20 @@ class ScratchSpace:
             total = self._set_aside + n_bytes
             if self._max_bytes is not None and total > self._max_bytes:
                 raise ConfigError(
-                    f"scratch.max_gb: {_size(total)} of scratch space are needed at the same time,"
+                    f"{owner}scratch.max_gb: {_size(total)} of scratch space are needed at the same time,"
                     f" {_size(n_bytes)} of it for this job, and the limit is {_size(self._max_bytes)}: raise it, or"
                     " wait until other jobs have ended"
                 )
-            with writing(self.folder):
+            with writing(self.folder, owner):
                 free = shutil.disk_usage(scratch_root(self.folder)).free - FREE_BYTES
             # Room that other arrays have not used yet is not free either.
             free -= self._set_aside - self._written
             if n_bytes > free:
                 raise ConfigError(
-                    f"scratch.folder: {_size(n_bytes)} of scratch space are needed, and {_size(max(free, 0))} are free:"
-                    " free some space, or choose a folder on a larger disk"
+                    f"{owner}scratch.folder: {_size(n_bytes)} of scratch space are needed, and {_size(max(free, 0))}"
+                    " are free: free some space, or choose a folder on a larger disk"
                 )
-            self._set_aside = total
+            self._set_aside += n_bytes  # A garbage collection may have changed it since.
 
     def give_disk(self, n_bytes: int) -> None:
         """Take room on disk back."""
@@ -127,14 +137,17 @@ class JobScratch(Scratch):
 
     Args:
         space: the scratch space of the process.
+        owner: how the texts of errors begin.
 
     Attributes:
         folder: the folder for files.
+        owner: as given.
         peak_bytes: the most bytes of files that the job had, or was about to have, at one time.
     """
 
-    def __init__(self, space: ScratchSpace) -> None:
+    def __init__(self, space: ScratchSpace, owner: str) -> None:
         self.folder = space.folder
+        self.owner = owner
         self.peak_bytes = 0
         self._space = space
         self._files: weakref.WeakKeyDictionary[FileArray[Any], _Room] = weakref.WeakKeyDictionary()
@@ -163,10 +176,12 @@ class JobScratch(Scratch):
         """Free the files. A thread that still reads one gets a `ValueError`."""
         with self._space.lock:
             self._is_closed = True
+            files = list(self._files.items())
+        for file, room in files:  # Without the lock: a file waits for a thread that appends to it.
+            file.close()
+            room.free()
+        with self._space.lock:
             self._reserved = 0
-            for file, room in list(self._files.items()):
-                file.close()
-                room.free()
             self._settle()
 
     def buffer(self, dtype: np.dtype[ScalarT], shape: tuple[int, ...]) -> MemoryArray[ScalarT] | None:
@@ -179,21 +194,27 @@ class JobScratch(Scratch):
         weakref.finalize(made.buffer, self._space.give_memory, n_bytes).atexit = False
         return made
 
-    def file(self, dtype: np.dtype[ScalarT], row_shape: tuple[int, ...], room: "_Room") -> FileArray[ScalarT]:
-        """Return an array on disk, for which `room` is set aside until nothing refers to it.
+    def file(self, dtype: np.dtype[ScalarT], shape: tuple[int, ...], room: "_Room") -> FileArray[ScalarT]:
+        """Return an array on disk. Room for rows of `shape` is set aside in `room` until nothing refers to the array.
 
         Raises:
-            ConfigError: the file cannot be made.
+            ConfigError: the settings or the disk leave no room, or the file cannot be made.
         """
-        with self._space.lock, writing(self._space.folder):
+        with self._space.lock:
             if self._is_closed:
                 raise ValueError("the scratch space is closed")
-            _allow_more_files()
-            root = scratch_root(self._space.folder)
-            made: FileArray[ScalarT] = FileArray(root, dtype, row_shape, encrypt=self._space.encrypt)
-        weakref.finalize(made, room.free).atexit = False
-        self._files[made] = room
-        return made
+            room.grow(dtype.itemsize * int(np.prod(shape, dtype=np.int64)))
+            try:
+                with writing(self._space.folder, self.owner):
+                    _allow_more_files()
+                    root = scratch_root(self._space.folder)
+                    made: FileArray[ScalarT] = FileArray(root, dtype, shape[1:], encrypt=self._space.encrypt)
+            except ConfigError:
+                room.free()
+                raise
+            weakref.finalize(made, room.free).atexit = False
+            self._files[made] = room
+            return made
 
     def use_disk(self, n_bytes: int, n_written: int) -> None:
         """Count room for arrays on disk, and bytes in it; negative numbers are given back.
@@ -212,12 +233,12 @@ class JobScratch(Scratch):
 
     def _settle(self) -> None:
         """Set aside what is reserved, or what the arrays take if that is more."""
-        needed = max(self._reserved, self._in_files)
-        if needed > self._set_aside:
-            self._space.take_disk(needed - self._set_aside)
+        more = max(self._reserved, self._in_files) - self._set_aside
+        if more > 0:
+            self._space.take_disk(more, self.owner)
         else:
-            self._space.give_disk(self._set_aside - needed)
-        self._set_aside = needed
+            self._space.give_disk(-more)
+        self._set_aside += more
         self.peak_bytes = max(self.peak_bytes, self._in_files)
 
 
@@ -256,11 +277,11 @@ class _Growing(Array[ScalarT]):
     def __init__(self, scratch: JobScratch, dtype: np.dtype[ScalarT], shape: tuple[int, ...]) -> None:
         self._scratch = scratch
         self._dtype, self._row_shape = dtype, shape[1:]
+        self._row_bytes = dtype.itemsize * int(np.prod(self._row_shape, dtype=np.int64))
         self._room = _Room(scratch)
         self._store: MemoryArray[ScalarT] | FileArray[ScalarT] | None = scratch.buffer(dtype, shape)
         if self._store is None:
-            self._room.grow(self._n_bytes(shape[0]))
-            self._store = scratch.file(dtype, self._row_shape, self._room)
+            self._store = scratch.file(dtype, shape, self._room)
 
     @property
     def dtype(self) -> np.dtype[ScalarT]:
@@ -291,8 +312,8 @@ class _Growing(Array[ScalarT]):
         if isinstance(store, MemoryArray):
             store.append(rows)
             return
-        self._room.grow(self._n_bytes(n_rows))
-        with writing(self._scratch.folder):
+        self._room.grow(n_rows * self._row_bytes)
+        with writing(self._scratch.folder, self._scratch.owner):
             store.append(rows)
         self._room.count(rows.nbytes)
 
@@ -313,9 +334,8 @@ class _Growing(Array[ScalarT]):
             if (larger := self._scratch.buffer(self._dtype, (more, *self._row_shape))) is not None:
                 larger.append(store.finish())
                 return larger
-        self._room.grow(self._n_bytes(n_rows))
-        file: FileArray[ScalarT] = self._scratch.file(self._dtype, self._row_shape, self._room)
-        with writing(self._scratch.folder):
+        file = self._scratch.file(self._dtype, (n_rows, *self._row_shape), self._room)
+        with writing(self._scratch.folder, self._scratch.owner):
             file.append(store.finish())
         self._room.count(store.finish().nbytes)
         return file
@@ -325,13 +345,14 @@ class _Growing(Array[ScalarT]):
             raise ValueError("the array is closed")
         return self._store
 
-    def _n_bytes(self, n_rows: int) -> int:
-        return self._dtype.itemsize * n_rows * int(np.prod(self._row_shape, dtype=np.int64))
-
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
+def writing(folder: Path, owner: str) -> Iterator[None]:
     """Say which setting names the folder if it cannot be written.
+
+    Args:
+        folder: the folder.
+        owner: how the texts of errors begin.
 
     Raises:
         ConfigError: there was an `OSError` in the block.
@@ -339,7 +360,12 @@ def writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        failed = ConfigError(f"scratch.folder: the scratch space cannot be written: {error.strerror}")
+        if error.errno == errno.EMFILE:
+            raise ConfigError(
+                f"{owner}scratch.memory_mb: each column of a job that does not fit in memory is an open file, and the"
+                " system allows this process no more: raise its limit of open files, or keep more columns in memory"
+            ) from error
+        failed = ConfigError(f"{owner}scratch.folder: the scratch space cannot be written: {error.strerror}")
         failed.add_note(f"{folder}: {explain(error, folder)}")
         raise failed from error
 

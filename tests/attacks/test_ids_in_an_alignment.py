@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator
+from secrets import token_bytes
 
 import pytest
 
@@ -10,11 +11,12 @@ import trilateral.common.data.alignment.host_session as host_session
 from tests.support.curve import TWIST_ORDER, on_curve, times, to_bytes, to_int
 from trilateral.common.curve25519 import points
 from trilateral.common.curve25519.points import (
+    KEY_BYTES,
     ORDER,
     POINT_BYTES,
+    derive_keys,
     encode_to_curve,
-    new_key,
-    new_key_pair,
+    multiply,
     split_points,
 )
 from trilateral.common.data.alignment import dealing, intersection
@@ -27,6 +29,10 @@ from trilateral.common.data.tables.id_list import Ids
 
 GUEST_IDS = [f"guest-person-{number:04d}" for number in range(40)]
 HOST_IDS = [f"host-person-{number:04d}" for number in range(60)]
+KNOWN = HOST_IDS[0]
+"""An ID of the host that is the guest's last one too, as the host knows."""
+Deviation = Callable[[HostSession, bytes], tuple[bytes, bytes]]
+"""The answer of a host that deviates from the protocol, to a request."""
 HASHES: list[Callable[[bytes], bytes]] = [
     lambda text: text,
     lambda text: hashlib.md5(text).digest(),
@@ -87,11 +93,11 @@ def test_with_all_messages_only_common_ids_can_be_guessed() -> None:
 
 
 def test_without_blinding_a_dictionary_finds_every_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hashed(key: bytes, texts: list[str]) -> bytes:
+    def hashed(seed: bytes, texts: list[str]) -> bytes:
         return b"".join(hashlib.sha256(text.encode()).digest() for text in texts)
 
     dealt = Dealing.of(bytes(32), bytes(32), len(GUEST_IDS), len(HOST_IDS))
-    monkeypatch.setattr(guest_session, "blind", hashed)
+    monkeypatch.setattr(guest_session, "request", hashed)
     guest = GuestSession(MemoryIds(Ids.of(GUEST_IDS)), dealt)
     requests = [guest.request(shard) for shard in range(dealt.n_shards)]
     assert list(seen(GUEST_IDS, requests, dealt)) == GUEST_IDS
@@ -104,20 +110,64 @@ def test_two_alignments_of_the_same_tables_have_no_point_in_common() -> None:
 
 
 def test_a_reused_key_shows_which_ids_stayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    pair, key = new_key_pair(), new_key()
-    monkeypatch.setattr(guest_session, "new_key_pair", lambda: pair)
-    monkeypatch.setattr(host_session, "new_key", lambda: key)
+    monkeypatch.setattr(host_session, "token_bytes", bytes)
     _, first = record(GUEST_IDS, HOST_IDS)
-    _, second = record(GUEST_IDS[:30], HOST_IDS)
-    assert len({*points_of(first)} & {*points_of(second)}) >= 30 + len(HOST_IDS)
+    _, second = record(GUEST_IDS, HOST_IDS[:30])
+    assert len({*points_of(first)} & {*points_of(second)}) >= 30
 
 
 def test_the_host_cannot_tell_the_guests_ids_by_its_own_key() -> None:
     """It knows H(x)^b of every x it can think of, and sees H(x)^a: without a they do not compare."""
     _, sent = record(GUEST_IDS, HOST_IDS)
-    key = new_key()
+    key = token_bytes(KEY_BYTES)
     guessed = blind(key, GUEST_IDS)
     assert not {*points_of(sent)} & {*points_of([guessed])}
+
+
+@pytest.fixture
+def one_key_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guest with one key for all of its IDs, as in the textbook."""
+    monkeypatch.setattr(intersection, "derive_keys", lambda seed, n: derive_keys(seed, 1) * n)
+
+
+def in_another_order(host: HostSession, request: bytes) -> tuple[bytes, bytes]:
+    """The right points, each one place further on: a guest's ID is common if the one before it is."""
+    setup, response = host.answer(0, request)
+    return setup, response[-POINT_BYTES:] + response[:-POINT_BYTES]
+
+
+def from_one_known_id(_: HostSession, request: bytes) -> tuple[bytes, bytes]:
+    """Multiples of one pair: the point of a known ID, and that under the guest's key."""
+    known, point = encode_to_curve([KNOWN.encode()], DOMAIN), request[-POINT_BYTES:]
+    keys = token_bytes(KEY_BYTES * len(HOST_IDS))
+    response = multiply(keys[: len(request)], point * (len(request) // POINT_BYTES))
+    return multiply(keys, known * len(HOST_IDS)), response
+
+
+def learnt_by(deviation: Deviation, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """What a host that deviates from the protocol finds in the guest's tags, given all IDs of the guest to try."""
+    monkeypatch.setattr(dealing, "SHARD_IDS", 1000)
+    ids = [*GUEST_IDS, KNOWN]
+    dealt = Dealing.of(token_bytes(32), token_bytes(32), len(ids), len(HOST_IDS))
+    guest, host = GuestSession(MemoryIds(Ids.of(ids)), dealt), HostSession(MemoryIds(Ids.of(HOST_IDS)), dealt)
+    host.deal()
+    tags = guest.read(0, *deviation(host, guest.request(0))).tags
+    return {*seen(ids, [tags], dealt)}
+
+
+@pytest.mark.parametrize("deviation", [in_another_order, from_one_known_id])
+def test_a_host_that_deviates_finds_no_id_that_it_does_not_hold(
+    deviation: Deviation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert learnt_by(deviation, monkeypatch) <= {KNOWN}
+
+
+@pytest.mark.usefixtures("one_key_for_all")
+@pytest.mark.parametrize(("deviation", "n_found"), [(in_another_order, 1), (from_one_known_id, len(GUEST_IDS))])
+def test_with_one_key_for_all_ids_it_finds_others(
+    deviation: Deviation, n_found: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(learnt_by(deviation, monkeypatch) & {*GUEST_IDS}) == n_found
 
 
 def traits(ids: list[str]) -> list[tuple[bool, int | None]]:
@@ -146,8 +196,11 @@ def test_with_keys_that_are_no_multiples_of_the_cofactor_the_host_tells_ids_apar
 ) -> None:
     """The part of an ID's point outside the subgroup would survive the key: one of eight points."""
 
-    def odd_key(key: bytes, some: bytes) -> bytes:
-        products = [times(to_int(key) + 1, to_int(one)) for one in split_points(some)]
+    def odd_key(keys: bytes, some: bytes) -> bytes:
+        products = [
+            times(8 * to_int(key) + 1, to_int(one))
+            for key, one in zip(split_points(keys), split_points(some), strict=True)
+        ]
         return b"".join(to_bytes(product) for product in products if product is not None)
 
     monkeypatch.setattr(intersection, "multiply", odd_key)

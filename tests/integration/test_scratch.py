@@ -1,7 +1,10 @@
 """Rows on disk: a training ends in the same model, and nothing is left however it ends."""
 
+import errno
 import os
+import re
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -99,6 +102,35 @@ async def test_a_job_without_room_fails_by_the_name_of_the_setting_and_leaves_no
     async with serving(with_scratch(configs, small)) as client:
         status = await train_over_localhost(client, job_under("shares"))
         assert status.state == JOB_STATE_FAILED
-        assert "scratch.max_gb" in status.detail
+        assert re.match(r"the (host|guest): scratch\.max_gb: ", status.detail)
         assert str(configs[Role.HOST].scratch_folder) not in status.detail
         await eventually(lambda: n_bytes_on_disk(configs) == 0)
+
+
+@pytest.mark.parametrize(("protocol", "n_writes"), [("paillier", 3), ("shares", 3), ("shares", 18)])
+async def test_a_job_fails_if_another_program_fills_the_disk_and_the_next_one_runs(
+    configs: Configs,
+    protocol: Protocol,
+    n_writes: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """While a table is read, and in the first round, in which the tables of the rounds are written."""
+    writes, pwrite = count(), os.pwrite
+
+    def full(file: int, content: bytes, place: int) -> int:
+        if next(writes) < n_writes:
+            return pwrite(file, content, place)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    folder = str(configs[Role.HOST].scratch_folder)
+    async with serving(configs) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwrite", full)
+            status = await train_over_localhost(client, job_under(protocol))
+        assert status.state == JOB_STATE_FAILED
+        assert re.fullmatch(r"the (host|guest): scratch\.folder: .* No space left on device", status.detail)
+        assert folder in caplog.text
+        await eventually(lambda: n_bytes_on_disk(configs) == 0)
+        status = await train_over_localhost(client, job_under(protocol, name="next"))
+        assert status.state == JOB_STATE_FINISHED, status.detail

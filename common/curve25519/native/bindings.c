@@ -18,28 +18,28 @@ static int available(void) {
 #endif
 }
 
-static PyObject *call(PyObject *args, const char *format, int with_key) {
-    Py_buffer out, key, in;
+static PyObject *call(PyObject *args, const char *format, int with_keys) {
+    Py_buffer out, keys, in;
     int64_t zeros = 0;
-    if (!PyArg_ParseTuple(args, format, &out, with_key ? &key : &in, &in)) return NULL;
+    if (!PyArg_ParseTuple(args, format, &out, with_keys ? &keys : &in, &in)) return NULL;
     const char *wrong = NULL;
     if (!available())
         wrong = "the processor has no AVX-512 IFMA";
     else if (out.len != in.len || in.len % ELEMENT_BYTES)
         wrong = "expected as many elements of 32 bytes in both buffers";
-    else if (with_key && key.len != ELEMENT_BYTES)
-        wrong = "a key has 32 bytes";
+    else if (with_keys && keys.len != ELEMENT_BYTES && keys.len != in.len)
+        wrong = "expected one key of 32 bytes, or one for each point";
     if (!wrong) {
         Py_BEGIN_ALLOW_THREADS
-        if (with_key)
-            zeros = multiply(out.buf, key.buf, in.buf, in.len / ELEMENT_BYTES);
+        if (with_keys)
+            zeros = multiply(out.buf, keys.buf, keys.len == in.len ? ELEMENT_BYTES : 0, in.buf, in.len / ELEMENT_BYTES);
         else
             map_to_curve(out.buf, in.buf, in.len / ELEMENT_BYTES);
         Py_END_ALLOW_THREADS
     }
     PyBuffer_Release(&out);
     PyBuffer_Release(&in);
-    if (with_key) PyBuffer_Release(&key);
+    if (with_keys) PyBuffer_Release(&keys);
     if (wrong) {
         PyErr_SetString(PyExc_ValueError, wrong);
         return NULL;
@@ -59,7 +59,7 @@ static PyObject *kernel_multiply(PyObject *self, PyObject *args) {
 
 static PyMethodDef methods[] = {
     {"map_to_curve", kernel_map_to_curve, METH_VARARGS, "map_to_curve(out, elements)"},
-    {"multiply", kernel_multiply, METH_VARARGS, "multiply(out, key, points)"},
+    {"multiply", kernel_multiply, METH_VARARGS, "multiply(out, keys, points)"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -124,7 +124,7 @@ INLINE element square(element x) {
     return fold(low);
 }
 
-/* x + n y for n below 2^18. */
+/* x + n y for n below 2^19: twice a high half is below 2^20, so limbs are below 2^53 before the carries, and reduced after them. */
 INLINE element add_times(element x, element y, uint64_t n) {
     lanes high[LIMBS], by = all(n);
     EACH(i) {
@@ -243,13 +243,24 @@ INLINE void swap(element *x, element *y, lanes mask) {
     }
 }
 
+enum { WORDS = 4 };
+
+/* Read a key for each lane as X25519 does: the lowest three bits are 0, bit 254 is 1, and the ladder does not look at bit 255. */
+INLINE void load_keys(lanes key[WORDS], const uint8_t *in, int64_t step, int64_t count) {
+    uint64_t words[LANES][WORDS] = {{0}};
+    for (int64_t lane = 0; lane < LANES && lane < count; lane++) memcpy(words[lane], in + step * lane, ELEMENT_BYTES);
+    for (int word = 0; word < WORDS; word++)
+        for (int lane = 0; lane < LANES; lane++) key[word][lane] = words[lane][word];
+    key[0] &= all(~UINT64_C(7));
+    key[WORDS - 1] |= all(UINT64_C(1) << 62);
+}
+
 /* The ladder of RFC 7748, with its names. */
-static KERNEL element ladder(element x1, const uint8_t *key) {
+static KERNEL element ladder(element x1, const lanes key[WORDS]) {
     element x2 = small(1), z2 = small(0), x3 = x1, z3 = small(1);
-    uint64_t before = 0;
+    lanes before = all(0);
     for (int bit = 254; bit >= 0; bit--) {
-        const uint64_t now = bit < 3 ? 0 : bit == 254 ? 1 : key[bit / 8] >> bit % 8 & 1;
-        const lanes mask = all(0 - (now ^ before));
+        const lanes now = key[bit / 64] >> bit % 64 & all(1), mask = all(0) - (now ^ before);
         before = now;
         swap(&x2, &x3, mask), swap(&z2, &z3, mask);
         const element a = add(x2, z2), b = subtract(x2, z2), c = add(x3, z3), d = subtract(x3, z3);
@@ -261,10 +272,13 @@ static KERNEL element ladder(element x1, const uint8_t *key) {
     return mul(x2, invert(z2));
 }
 
-KERNEL int64_t multiply(uint8_t *out, const uint8_t *key, const uint8_t *in, int64_t count) {
+KERNEL int64_t multiply(uint8_t *out, const uint8_t *keys, int64_t step, const uint8_t *in, int64_t count) {
     int64_t zeros = 0;
-    for (int64_t i = 0; i < count; i += LANES)
+    for (int64_t i = 0; i < count; i += LANES) {
+        lanes key[WORDS];
+        load_keys(key, keys + step * i, step, count - i);
         zeros += store(out + ELEMENT_BYTES * i, ladder(load(in + ELEMENT_BYTES * i, count - i), key), count - i);
+    }
     return zeros;
 }
 

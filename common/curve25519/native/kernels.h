@@ -16,7 +16,8 @@ enum { ELEMENT_BYTES = 32 };
 /* Map elements of the field to points. */
 void map_to_curve(uint8_t *out, const uint8_t *in, int64_t count);
 
-/* X25519 with one key. Returns how many results are zero, which happens for points of low order alone. */
-int64_t multiply(uint8_t *out, const uint8_t *key, const uint8_t *in, int64_t count);
+/* X25519. The keys are `step` bytes apart: 32 if each point has its own, 0 if all have the same. Returns how many results are zero,
+ * which happens for points of low order alone. */
+int64_t multiply(uint8_t *out, const uint8_t *keys, int64_t step, const uint8_t *in, int64_t count);
 
 #endif

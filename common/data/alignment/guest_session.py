@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from secrets import token_bytes
 
 import numpy as np
 
@@ -9,9 +10,9 @@ from trilateral.common.base.arrays import Rows
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.compute.engine import Engine
 from trilateral.common.compute.local import LOCAL
-from trilateral.common.curve25519.points import POINT_BYTES, new_key_pair
+from trilateral.common.curve25519.points import POINT_BYTES
 from trilateral.common.data.alignment.dealing import Dealing
-from trilateral.common.data.alignment.intersection import blind, matches, pad
+from trilateral.common.data.alignment.intersection import matches, pad, request, seed_of
 from trilateral.common.data.alignment.sources import IdSource
 
 
@@ -45,7 +46,8 @@ class GuestSession:
         self.dealing = dealing
         self._engine = engine
         self.shards = source.deal(dealing)
-        self._keys = new_key_pair()
+        self._secret = token_bytes(32)
+        """The keys of all points and the padding follow from it."""
 
     def request(self, shard: int) -> bytes:
         """Return the guest's points for one shard, including padding.
@@ -53,8 +55,8 @@ class GuestSession:
         Raises:
             DataError: the shard has more IDs than it has room for; a new session will succeed.
         """
-        texts = pad(self._keys.key, shard, self.shards.ids(shard), self.dealing.guest_points)
-        return self._engine.submit(blind, self._keys.key, texts).result()
+        texts = pad(self._secret, shard, self.shards.ids(shard), self.dealing.guest_points)
+        return self._engine.submit(request, seed_of(self._secret, shard), texts).result()
 
     def read(self, shard: int, setup: bytes, response: bytes) -> CommonShard:
         """Find the common IDs in the host's answer.
@@ -65,13 +67,13 @@ class GuestSession:
             response: the guest's points under both keys, in the order of the request.
 
         Raises:
-            ProtocolError: the answer has the wrong size, repeats a point or is invalid.
+            ProtocolError: the answer has the wrong size or is invalid.
         """
         due = self.dealing.host_points * POINT_BYTES, self.dealing.guest_points * POINT_BYTES
         if (len(setup), len(response)) != due:
             raise ProtocolError(f"the host's answer for a shard of the alignment does not have {sum(due)} bytes")
         ids = self.shards.ids(shard)
-        places = self._engine.submit(matches, self._keys.inverse, setup, response).result()
+        places = self._engine.submit(matches, seed_of(self._secret, shard), setup, response).result()
         if places and places[-1] >= len(ids):
             raise ProtocolError("the host's answer for a shard of the alignment claims that padding is common")
         tags = b"".join(self.dealing.tags(ids[place] for place in places))

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections import Counter
+from secrets import token_bytes
 from threading import Lock
 
 import numpy as np
@@ -10,7 +11,7 @@ from trilateral.common.base.arrays import Rows
 from trilateral.common.base.errors import DataError, ProtocolError
 from trilateral.common.compute.engine import Engine
 from trilateral.common.compute.local import LOCAL
-from trilateral.common.curve25519.points import POINT_BYTES, new_key
+from trilateral.common.curve25519.points import KEY_BYTES, POINT_BYTES
 from trilateral.common.data.alignment.dealing import TAG_BYTES, Dealing
 from trilateral.common.data.alignment.intersection import answer, pad
 from trilateral.common.data.alignment.sources import IdSource
@@ -43,7 +44,9 @@ class HostSession:
         self.dealing = dealing
         self._source = source
         self._engine = engine
-        self._key = new_key()
+        self._key = token_bytes(KEY_BYTES)
+        self._secret = token_bytes(32)
+        """The padding follows from it."""
         self._requests: dict[int, bytes] = {}
         self._settled: dict[int, bytes] = {}
         self._answered: set[int] = set()
@@ -117,7 +120,7 @@ class HostSession:
             ProtocolError: the guest sent a point of low order.
             DataError: the shard has more IDs than it has room for; a new session will succeed.
         """
-        texts = pad(self._key, shard, self.shards.ids(shard), self.dealing.host_points)
+        texts = pad(self._secret, shard, self.shards.ids(shard), self.dealing.host_points)
         answered = self._engine.submit(answer, self._key, texts, points).result()
         self._answered.add(shard)
         return answered

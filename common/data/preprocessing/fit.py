@@ -31,6 +31,9 @@ training rows in which a numeric column differs from its most frequent value."""
 _CONSTANT = 1e-12
 """A column counts as constant if its range is at most this share of its largest absolute value: rounding errors."""
 
+_LARGEST_CORRECTION = 1e-10
+"""The largest share of a variance by which it is corrected for the rounding error of the mean."""
+
 N_PASSES = 4
 """How often the training rows are read, for reports of progress: to fit the columns, the means and scales, and the
 directions, and to transform the rows."""
@@ -191,9 +194,13 @@ def _moments(column: NumberColumn | CategoryColumn, values: Column) -> tuple[Flo
         column.expand(values, terms)
         mean = terms.sum(axis=0) / n_rows
         terms -= mean
-        correction = terms.sum(axis=0)
+        correction = terms.sum(axis=0) ** 2 / n_rows
         terms **= 2
-        return mean, (terms.sum(axis=0) - correction**2 / n_rows) / n_rows
+        squares = terms.sum(axis=0)
+        # If a column hardly varies for its size, the mean itself is not exact enough. The scale must then be that of
+        # the differences from the mean that is subtracted, or their mean square would exceed 1.
+        correction[correction > _LARGEST_CORRECTION * squares] = 0
+        return mean, (squares - correction) / n_rows
     ones = np.zeros(len(column.terms))
     for start in range(0, n_rows, ROWS_AT_A_TIME):
         part = values[start : start + ROWS_AT_A_TIME]

@@ -26,16 +26,21 @@ class GatheredFeatures:
         categorical: those of them that are categories.
         n_rows: the expected number of rows; 0 if it is not known.
         scratch: where the columns lie.
+        is_trained: whether training columns are made of them all, for which there must be room too.
 
     Raises:
         ConfigError: there is no room for so many rows.
     """
 
-    def __init__(self, names: Sequence[str], categorical: Sequence[str], n_rows: int, scratch: Scratch) -> None:
+    def __init__(
+        self, names: Sequence[str], categorical: Sequence[str], n_rows: int, scratch: Scratch, *, is_trained: bool
+    ) -> None:
         self._scratch = scratch
         widths = [CODE_BYTES if name in categorical else NUMBER_BYTES for name in names]
-        # While a column is put in order, it is there twice.
-        scratch.reserve(n_rows * (sum(widths) + max(widths, default=0)))
+        # While a column is put in order, it is there twice. Later the training columns, of which most features give at
+        # least one, are there beside the columns of the table.
+        beside = NUMBER_BYTES * len(names) if is_trained else max(widths, default=0)
+        scratch.reserve(n_rows * (sum(widths) + beside))
         self._columns: dict[str, _Numbers | _Codes] = {
             name: _Codes(n_rows, scratch) if name in categorical else _Numbers(n_rows, scratch) for name in names
         }

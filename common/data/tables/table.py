@@ -119,12 +119,13 @@ class TableChunk:
     """In the first chunk, as in `PartyTable`; 0 in the others."""
 
 
-def read_table(dataset: DatasetConfig, scratch: Scratch = IN_MEMORY) -> PartyTable:
+def read_table(dataset: DatasetConfig, scratch: Scratch = IN_MEMORY, *, is_trained: bool = False) -> PartyTable:
     """Read and check a whole table.
 
     Args:
         dataset: the settings of the table.
         scratch: where its columns lie.
+        is_trained: whether training columns are made of all rows, for which there must be room too.
 
     Returns:
         All rows of the table.
@@ -141,8 +142,9 @@ def read_table(dataset: DatasetConfig, scratch: Scratch = IN_MEMORY) -> PartyTab
     missing = dataset.missing
     if missing is None and not file.marks_missing:
         missing = MISSING
-    rows = _read_rows(file, dataset, features, missing or (), scratch)
-    gathered, y, weights, changed = rows.features, rows.labels, rows.weights, rows.ids.changed
+    gathered = GatheredFeatures(features, dataset.categorical, file.n_rows or 0, scratch, is_trained=is_trained)
+    rows = _read_rows(file, dataset, features, missing or (), gathered)
+    y, weights, changed = rows.labels, rows.weights, rows.ids.changed
     report_progress(Stage.SORTING, 0, 1)
     distinct = _distinct_ids(rows.ids, dataset, file)
     del rows  # The IDs in the order of the file are not needed while the columns are put in order.
@@ -179,18 +181,17 @@ def read_table(dataset: DatasetConfig, scratch: Scratch = IN_MEMORY) -> PartyTab
 
 @dataclass(frozen=True, eq=False)
 class _FileRows:
-    """All rows of a file, in its order."""
+    """What a file has for each row besides the features, in its order."""
 
     ids: NormalIds
-    features: GatheredFeatures
     labels: FloatVector | None
     weights: FloatVector | None
 
 
 def _read_rows(
-    file: TableFile, dataset: DatasetConfig, features: list[str], missing: Sequence[str], scratch: Scratch
+    file: TableFile, dataset: DatasetConfig, features: list[str], missing: Sequence[str], gathered: GatheredFeatures
 ) -> _FileRows:
-    """Read the rows of a file and check each of them."""
+    """Read the rows of a file and check each of them. `gathered` receives the features."""
     id_columns, label = dataset.id_columns, dataset.label
     weight = None if label is None else label.weight
     columns = [*id_columns, *([] if label is None else label.columns), *features]
@@ -199,7 +200,6 @@ def _read_rows(
     ids: list[NormalIds] = []
     labels: list[FloatVector] = []
     weights: list[FloatVector] = []
-    gathered = GatheredFeatures(features, dataset.categorical, file.n_rows or 0, scratch)
     for batch in file.batches(columns, _PARSED_ROWS):
         if label is not None:
             labels.append(read_labels(batch[label.column], label, faults, n_rows))
@@ -226,7 +226,7 @@ def _read_rows(
     of_rows = np.concatenate(weights) if weights else None
     if of_rows is not None and not of_rows.any():
         raise DataError(f"column {weight!r} has the weight 0 in every row: correct it, or remove `label.weight`")
-    return _FileRows(NormalIds.join(ids), gathered, np.concatenate(labels) if labels else None, of_rows)
+    return _FileRows(NormalIds.join(ids), np.concatenate(labels) if labels else None, of_rows)
 
 
 def read_table_ids(dataset: DatasetConfig) -> NormalIds:
@@ -300,7 +300,7 @@ def stream_table(
         yield from chunks
         return
     ids: list[Ids] = []
-    gathered = GatheredFeatures(features, [column.name for column in categorical], 0, scratch)
+    gathered = GatheredFeatures(features, [column.name for column in categorical], 0, scratch, is_trained=False)
     for chunk in chunks:
         ids.append(chunk.ids)
         gathered.append(chunk.features)

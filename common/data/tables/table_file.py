@@ -431,18 +431,22 @@ class _ParquetParts(TableFile):
     def _read_names(self) -> list[str]:
         self._parts = [_ParquetFile(path) for path in self._find()]
         first = self._parts[0]
+        types = {**first.types}
         for part in self._parts[1:]:
             other_names = {*Counter(first.names).items()} ^ {*Counter(part.names).items()}
             names = {name for name, _ in other_names} or {
-                name for name, kind in first.types.items() if not _are_alike(kind, part.types[name])
+                name for name, kind in types.items() if not _are_alike(kind, part.types[name])
             }
+            before = types
+            # In a part without a value of a column, the type says nothing about the column.
+            types = {name: part.types.get(name) if _group(kind) == "null" else kind for name, kind in types.items()}
             if names:
                 error = DataError(
-                    f"the parts of {self.path.name} do not have the same columns: {part.path.name} differs from "
-                    f"{first.path.name}: write all parts with the same names and types of columns"
+                    f"the parts of {self.path.name} do not have the same columns: {part.path.name} differs from those"
+                    " before it: write all parts with the same names and types of columns"
                 )
-                listed = [f"{name!r}: {first.types.get(name)} and {part.types.get(name)}" for name in sorted(names)]
-                error.add_note(f"types of columns in the first and the other part: {', '.join(listed)}")
+                listed = [f"{name!r}: {before.get(name)} and {part.types.get(name)}" for name in sorted(names)]
+                error.add_note(f"types of columns before that part and in it: {', '.join(listed)}")
                 raise error
         *self._starts, self.n_rows = accumulate([0, *(part.n_rows or 0 for part in self._parts)])
         self.indexes = first.indexes
@@ -488,13 +492,15 @@ def _are_alike(one: pa.DataType, other: pa.DataType) -> bool:
     A program that writes a part may choose the type by the values in it: integers become floating-point numbers if one
     is missing. A column of numbers in one part and of text in another has IDs such as 7 and 007, so it is refused.
     """
-    groups = [_group(kind) for kind in (one, other)]
-    return "null" in groups or groups[0] == groups[1]
+    groups = {_group(kind) for kind in (one, other)} - {"null"}
+    return len(groups) <= 1
 
 
 def _group(kind: pa.DataType) -> str:
     while pa.types.is_dictionary(kind):
         kind = kind.value_type
+    if pa.types.is_decimal(kind) and kind.scale > 0:
+        return f"decimal of scale {kind.scale}"  # As text, 7.50 is neither 7.5 nor 7.500.
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return "number"
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):

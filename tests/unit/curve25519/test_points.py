@@ -15,12 +15,13 @@ from tests.support.kernel_copy import CURVE, ROOT
 from trilateral.common.curve25519 import native, path, points
 from trilateral.common.curve25519.native import _kernel
 from trilateral.common.curve25519.points import (
+    KEY_BYTES,
     ORDER,
     LowOrderError,
+    derive_keys,
     encode_to_curve,
+    invert_keys,
     multiply,
-    new_key,
-    new_key_pair,
     split_points,
 )
 
@@ -127,7 +128,7 @@ def test_every_hash_is_on_the_curve_and_none_on_the_twist() -> None:
 
 def test_every_product_lies_in_a_subgroup_of_prime_order_whatever_the_point() -> None:
     """So no key shows its remainder by 8, nor a point its part outside the subgroup."""
-    some, key = token_bytes(32 * 40), new_key()
+    some, key = token_bytes(32 * 40), token_bytes(KEY_BYTES)
     for point, product in zip(split_points(some), split_points(multiply(key, some)), strict=True):
         order = ORDER if on_curve(to_int(point)) else TWIST_ORDER
         assert times(order, to_int(product)) is None
@@ -138,24 +139,38 @@ def test_the_domain_separates() -> None:
     assert encode_to_curve([b"a"], b"one") != encode_to_curve([b"a"], b"two")
 
 
-def test_keys_commute_and_the_inverse_undoes_its_key() -> None:
-    hashed = encode_to_curve((b"%d" % number for number in range(20)), b"test")
-    for _ in range(20):
-        pair, other = new_key_pair(), new_key()
-        both = multiply(other, multiply(pair.key, hashed))
-        assert both == multiply(pair.key, multiply(other, hashed))
-        assert multiply(pair.inverse, both) == multiply(other, hashed)
+@pytest.mark.parametrize("n", [1, 8, 11])
+def test_each_point_can_have_its_own_key(n: int) -> None:
+    keys, some = token_bytes(KEY_BYTES * n), token_bytes(32 * n)
+    expected = [multiply(key, one) for key, one in zip(split_points(keys), split_points(some), strict=True)]
+    assert multiply(keys, some) == b"".join(expected)
 
 
-def test_every_key_is_a_multiple_of_the_cofactor_of_full_length() -> None:
-    pairs = [new_key_pair() for _ in range(50)]
-    for key in [new_key() for _ in range(50)] + [one for pair in pairs for one in (pair.key, pair.inverse)]:
-        number = int.from_bytes(key, "little")
+def test_keys_commute_and_an_inverse_undoes_its_key() -> None:
+    hashed, other = encode_to_curve((b"%d" % number for number in range(100)), b"test"), token_bytes(KEY_BYTES)
+    keys = derive_keys(token_bytes(32), 100)
+    both = multiply(other, multiply(keys, hashed))
+    assert both == multiply(keys, multiply(other, hashed))
+    assert multiply(invert_keys(keys), both) == multiply(other, hashed)
+
+
+@pytest.mark.parametrize("key", [bytes(32), b"\xff" * 32, to_bytes(2**254), to_bytes(ORDER), to_bytes(8)])
+def test_the_keys_at_the_ends_have_an_inverse(key: bytes) -> None:
+    point = multiply(token_bytes(KEY_BYTES), encode_to_curve([b"a"], b"test"))
+    assert multiply(invert_keys(key), multiply(key, point)) == point
+
+
+def test_every_inverse_is_a_key_as_x25519_reads_it() -> None:
+    for inverse in split_points(invert_keys(derive_keys(token_bytes(32), 100))):
+        number = int.from_bytes(inverse, "little")
         assert number % 8 == 0
         assert number >> 254 == 1
-    for pair in pairs:
-        assert int.from_bytes(pair.key, "little") * int.from_bytes(pair.inverse, "little") % ORDER == 1
-    assert "key" not in repr(pairs[0])
+
+
+def test_keys_follow_from_their_seed_alone() -> None:
+    keys = derive_keys(bytes(32), 100)
+    assert keys == derive_keys(bytes(32), 101)[: 100 * KEY_BYTES]
+    assert len({*split_points(keys), *split_points(derive_keys(b"\1" * 32, 100))}) == 200
 
 
 @pytest.mark.parametrize("u", [*LOW_ORDER, *(u + P for u in LOW_ORDER[:2]), *(u + 2**255 for u in LOW_ORDER)])
@@ -164,4 +179,4 @@ def test_a_point_of_low_order_is_refused_wherever_it_stands(u: int, place: int) 
     some = [to_bytes(9)] * 12
     some[place] = to_bytes(u)
     with pytest.raises(LowOrderError):
-        multiply(new_key(), b"".join(some))
+        multiply(token_bytes(KEY_BYTES), b"".join(some))

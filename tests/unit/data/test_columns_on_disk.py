@@ -109,6 +109,12 @@ def test_a_table_that_needs_more_room_than_the_settings_allow_is_refused_before_
         read_table(config, scratch)
     with space(tmp_path, most=enough).open() as scratch:
         assert len(read_table(config, scratch).ids) == N_ROWS
+    # Three training columns, beside those of the table.
+    enough = N_ROWS * (8 + 8 + 4 + 3 * 8)
+    with space(tmp_path, most=enough - 1).open() as scratch, pytest.raises(ConfigError, match=r"scratch\.max_gb"):
+        read_table(config, scratch, is_trained=True)
+    with space(tmp_path, most=enough).open() as scratch:
+        assert len(read_table(config, scratch, is_trained=True).ids) == N_ROWS
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet"])

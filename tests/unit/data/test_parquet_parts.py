@@ -1,5 +1,6 @@
 """A folder of Parquet parts is one table, in the order of the parts' names."""
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -108,10 +109,27 @@ def test_parts_with_other_columns_are_refused_without_naming_them(
     with pytest.raises(DataError) as error:
         read_table(dataset(path))
     assert str(error.value) == (
-        "the parts of customers do not have the same columns: part.9.parquet differs from part.7.parquet: write all "
+        "the parts of customers do not have the same columns: part.9.parquet differs from those before it: write all "
         "parts with the same names and types of columns"
     )
-    assert notes(error.value)[0].startswith("types of columns in the first and the other part: ")
+    assert notes(error.value)[0].startswith("types of columns before that part and in it: ")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [pa.nulls(1), pa.array(["007"]), pa.array([7])],  # The first part says nothing about the type.
+        [pa.array(["007"]), pa.nulls(1), pa.array([7])],
+        [pa.array([Decimal("7.50")]), pa.array([7.5])],
+        [pa.array([Decimal("7.50")]), pa.array([Decimal("7.500")])],
+    ],
+)
+def test_parts_in_which_equal_values_are_different_texts_are_refused(tmp_path: Path, values: list[pa.Array]) -> None:
+    for number, part in enumerate(values):
+        ids = pa.array([f"id-{number}"])
+        parquet.write_table(pa.table({"id": ids, "a": ids, "kind": part}), tmp_path / f"{number}.parquet")
+    with pytest.raises(DataError, match=f"{len(values) - 1}.parquet differs from those before it"):
+        read_table(dataset(tmp_path))
 
 
 def test_a_damaged_part_is_named(frame: pd.DataFrame, tmp_path: Path) -> None:

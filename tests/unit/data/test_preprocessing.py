@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.impute import SimpleImputer
@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from tests.support.frames import features_of
 from trilateral.common.base.errors import DataError
 from trilateral.common.config.dataset import PreprocessingConfig
+from trilateral.common.data.features import Features
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.preprocessing.fit import MIN_ROWS
 
@@ -261,6 +262,7 @@ def test_the_same_rows_give_the_same_columns_and_a_turned_sign_changes_none() ->
     np.testing.assert_allclose(columns, reversed_rows, atol=1e-9)
 
 
+@example(seed=268435457, config=CONFIGS[2], intercept=False, nearness=0.0, n_rows=3)  # The mean of "offset" is rounded.
 @given(st.integers(0, 2**32 - 1), st.sampled_from(CONFIGS), st.booleans(), st.floats(0, 9), st.integers(3, 40))
 def test_no_training_column_has_a_mean_square_above_one(
     seed: int, config: PreprocessingConfig, intercept: bool, nearness: float, n_rows: int
@@ -274,6 +276,17 @@ def test_no_training_column_has_a_mean_square_above_one(
     columns = Preprocessing.fit(features_of(frame), config, intercept).transform(features_of(frame))
 
     assert (rms(columns) ** 2).max() <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("n_others", [10, 1000])
+def test_a_column_that_varies_by_little_more_than_its_rounding_errors_has_a_mean_square_of_one(n_others: int) -> None:
+    """The rounding error of the mean is then no small part of the standard deviation."""
+    values = np.full(100_000, 1e9)
+    values[:n_others] += 0.0011
+
+    fitted = Preprocessing.fit(Features({"v": values}, len(values)), PLAIN, intercept=False)
+
+    np.testing.assert_allclose(rms(fitted.transform(Features({"v": values}, len(values)))), 1, atol=1e-10)
 
 
 # --- the way back

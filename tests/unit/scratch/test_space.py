@@ -6,9 +6,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -173,6 +176,16 @@ def test_a_part_that_failed_is_not_written_again(tmp_path: Path, monkeypatch: py
         assert len(array) == 10
 
 
+@pytest.mark.parametrize("encrypt", [False, True])
+def test_threads_that_append_at_the_same_time_use_no_place_twice(tmp_path: Path, encrypt: bool) -> None:
+    rows = np.arange(20_000.0)
+    with make_space(tmp_path, encrypt=encrypt).open() as scratch:
+        array = scratch.array(np.float64, (len(rows),))
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(array.append, np.split(rows, 2000)))
+        np.testing.assert_array_equal(np.sort(array[:]), rows)
+
+
 def test_a_file_is_for_this_user_alone_and_has_no_name(tmp_path: Path) -> None:
     with make_space(tmp_path).open() as scratch:
         array = filled(scratch, np.arange(10.0), [])
@@ -241,6 +254,21 @@ def test_what_is_reserved_is_kept_from_other_jobs_until_the_job_ends(tmp_path: P
         other.reserve(100 * KB)
 
 
+def test_room_for_a_file_that_cannot_be_made_is_free_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_more(*_: object, **__: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    space = make_space(tmp_path, most=100 * KB, memory=10 * KB)
+    with space.open() as scratch:
+        small = filled(scratch, np.zeros(1000), [])
+        monkeypatch.setattr(tempfile, "mkstemp", no_more)
+        for failing in (lambda: scratch.array(np.float64, (10_000,)), lambda: small.append(np.zeros(10_000))):
+            with pytest.raises(ConfigError, match=r"scratch\.memory_mb.*raise its limit of open files"):
+                failing()
+    with space.open() as other:
+        other.reserve(100 * KB)
+
+
 @pytest.mark.parametrize("rows", [np.zeros(3), np.zeros((3, 3)), np.zeros((3, 2), np.int32)])
 def test_rows_that_do_not_fit_are_refused(tmp_path: Path, rows: NDArray[Any]) -> None:
     with make_space(tmp_path).open() as scratch:
@@ -284,6 +312,27 @@ def test_at_the_end_of_a_job_its_space_is_free_even_if_somebody_still_has_its_ar
                 each[some]
     with space.open() as scratch:
         scratch.reserve(100 * KB)
+
+
+def test_what_is_being_written_at_the_end_is_freed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job may be stopped while a thread appends."""
+    begun, pwrite = Event(), os.pwrite
+
+    def slow(file: int, content: memoryview, place: int) -> int:
+        begun.set()
+        time.sleep(0.01)
+        return pwrite(file, content[:1000], place)
+
+    monkeypatch.setattr(os, "pwrite", slow)
+    with ThreadPoolExecutor(1) as threads, make_space(tmp_path).open() as scratch:
+        array = scratch.array(np.float64, (1000,))
+        written = threads.submit(array.append, np.zeros(1000))
+        begun.wait()
+        scratch.close()
+        written.result()
+        assert not any(os.fstat(file).st_size for file in open_files(tmp_path))
+        with pytest.raises(ValueError, match="closed"):
+            array.append(np.zeros(1000))
 
 
 def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
