@@ -12,7 +12,9 @@ the workers together, against that of this process alone.
 
 import argparse
 import json
+import logging
 import multiprocessing
+import os
 import tempfile
 import time
 from collections import deque
@@ -25,7 +27,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import psutil
 
 from trilateral.common.base.roles import Role
 from trilateral.common.compute.dask import DaskCluster
@@ -168,20 +169,22 @@ class ClusterProcess:
 
     def __init__(self, settings: dict[str, Any], scheduler: int, workers: list[int]) -> None:
         self.settings = settings
-        self._scheduler = psutil.Process(scheduler)
-        self._workers = [psutil.Process(pid) for pid in workers]
+        self._scheduler = scheduler
+        self._workers = workers
 
     def seconds(self) -> tuple[float, float]:
         """Return the processor time of the scheduler, and that of all workers."""
         return _processor(self._scheduler), sum(map(_processor, self._workers))
 
 
-def _processor(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
+def _processor(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _serve(n_workers: int, files: DevelopmentFiles, pipe: "Connection[Any, Any]") -> None:
+    os.environ["DASK_LOGGING__DISTRIBUTED"] = "error"  # The workers are new processes, which read it.
+    logging.getLogger("distributed").setLevel(logging.ERROR)
     with trial_cluster(n_workers, files) as cluster:
         pipe.send((cluster.settings, cluster.pids))
         pipe.recv()

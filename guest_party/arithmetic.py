@@ -16,10 +16,9 @@ from trilateral.common.paillier.ciphertexts import Ciphertexts, joined
 from trilateral.common.protocol.arithmetic import PaillierArithmetic, PaillierSession
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.bounds import PIECE
-from trilateral.common.protocol.inner_products import InnerProducts, ProductsHere
+from trilateral.common.protocol.inner_products import ProductsHere, ProductsOnWorkers
 from trilateral.common.protocol.intake import Expected, VectorBounds
 from trilateral.common.protocol.messages import BeginRound, Envelope, Kind, RoundKey, RowsDone, VectorPiece
-from trilateral.common.protocol.paillier_tasks import summed
 from trilateral.common.protocol.phases import Phase
 from trilateral.common.protocol.scales import RoundScale
 from trilateral.guest_party.loss import LossSum, begin_loss_sum
@@ -35,7 +34,7 @@ class _Sum:
     own: NDArray[np.int64]
     """The guest's values in fixed point, which are added, shape (n_samples,)."""
     scale: RoundScale
-    products: InnerProducts
+    products: ProductsHere | ProductsOnWorkers
     """Take the sums."""
     answer: Kind | None
     """As what the sums go to the host; None if they do not."""
@@ -102,7 +101,8 @@ class GuestArithmetic(PaillierArithmetic):
                 yield from self._sealed(key, Kind.GRADIENT, sums[:-1], added)
 
         further = loss.column, loss.column.bounds
-        products = self._start_products(columns if gradient else None, scale, seal, further)
+        self._choose_task_pieces(scale.layout.n_groups(scale.n_samples))
+        products = self._start_products(columns if gradient else None, scale, seal, further, n_pieces=self._task_pieces)
         wanted = _Sum(own, scale, products, Kind.RESIDUAL if gradient else None)
 
         def use_scores(piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
@@ -126,7 +126,8 @@ class GuestArithmetic(PaillierArithmetic):
         def seal(sums: EncryptedVector) -> Iterator[Envelope]:
             yield from self._sealed(key, Kind.CURVATURE, sums, added)
 
-        wanted = _Sum(own, scale, self._start_products(columns, scale, seal), Kind.TOTAL_CHANGE)
+        products = self._start_products(columns, scale, seal, n_pieces=self._task_pieces)
+        wanted = _Sum(own, scale, products, Kind.TOTAL_CHANGE)
 
         def use_score_change(piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
             yield from self._add_own(piece, wanted, is_last)
@@ -145,8 +146,8 @@ class GuestArithmetic(PaillierArithmetic):
         The sums go to the products, and with fresh randomness to the host.
         """
         products = wanted.products
-        if not isinstance(products, ProductsHere):
-            yield from self._add_on_worker(piece, wanted, is_last)
+        if isinstance(products, ProductsOnWorkers):
+            yield from self._add_on_worker(piece, wanted, products, is_last)
             return
         received = self._opened(piece)
         with self._phase("encrypt"):
@@ -158,26 +159,26 @@ class GuestArithmetic(PaillierArithmetic):
         yield from products.add_opened(sums, is_last)
         yield from self._used(piece, wanted, is_last)
 
-    def _add_on_worker(self, piece: VectorPiece, wanted: _Sum, is_last: bool) -> Iterator[Envelope]:
+    def _add_on_worker(
+        self, piece: VectorPiece, wanted: _Sum, products: ProductsOnWorkers, is_last: bool
+    ) -> Iterator[Envelope]:
         """Do the same on a worker, for several pieces at a time."""
         wanted.waiting.append(piece)
         if len(wanted.waiting) < self._task_pieces and not is_last:
             return
         pieces = tuple(wanted.waiting)
         wanted.waiting.clear()
-        first, slots = pieces[0].offset, wanted.scale.layout.slots
-        values = wanted.own[first * slots : (piece.offset + len(piece.ciphertexts)) * slots]
+        first = pieces[0].offset
 
-        def use(fresh: Ciphertexts) -> Iterator[Envelope]:
+        def use(fresh: Ciphertexts | None) -> Iterator[Envelope]:
             for each in pieces:
                 start = each.offset - first
-                part = fresh[start : start + len(each.ciphertexts)]
+                part = None if fresh is None else fresh[start : start + len(each.ciphertexts)]
                 yield from self._answer(each, wanted, part)
-                yield from wanted.products.add(part, is_last and each is piece)
                 yield from self._used(each, wanted, is_last and each is piece)
 
         received = joined([each.ciphertexts for each in pieces])
-        self.tasks.add(self._engine.submit(summed, self._cipher, wanted.scale, received, values, urgent=True), use)
+        products.add_summed(received, wanted.own, is_last, use, answered=wanted.answer is not None)
         yield from self._keep_few()
 
     def _answer(self, piece: VectorPiece, wanted: _Sum, fresh: Ciphertexts | None) -> Iterator[Envelope]:

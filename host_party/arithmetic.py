@@ -19,7 +19,7 @@ from trilateral.common.paillier.fixed_point import decode, encode_wide
 from trilateral.common.protocol.arithmetic import PaillierArithmetic, PaillierSession
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.bounds import PIECE
-from trilateral.common.protocol.inner_products import InnerProducts
+from trilateral.common.protocol.inner_products import InnerProducts, task_pieces
 from trilateral.common.protocol.intake import Expected, VectorBounds
 from trilateral.common.protocol.messages import BeginRound, Envelope, Kind, RoundKey, RowsDone, VectorPiece
 from trilateral.common.protocol.phases import Phase
@@ -65,6 +65,7 @@ class HostArithmetic(PaillierArithmetic):
         self._n_rows_done, self._n_sent, self._n_answered = 0, 0, {}
         columns = self._batches.select(asked.batch, self._columns)
         scale = self._scale(len(columns))
+        self._choose_task_pieces(scale.layout.n_groups(scale.n_samples))
         scores = self._scores(columns, self._coef, scale)
         self._confirmable = None if asked.gradient else scale
         later: list[Callable[[], object]] = []
@@ -137,6 +138,7 @@ class HostArithmetic(PaillierArithmetic):
             called before the first piece comes.
         """
         scale = self._scale(len(columns))
+        total = scale.layout.n_groups(scale.n_samples)
 
         @cache
         def start() -> InnerProducts:
@@ -145,7 +147,7 @@ class HostArithmetic(PaillierArithmetic):
             def seal(sums: EncryptedVector) -> Iterator[Envelope]:
                 yield from self._sealed(key, answer, sums, added)
 
-            return self._start_products(columns, scale, seal)
+            return self._start_products(columns, scale, seal, n_pieces=task_pieces(-(-total // PIECE), self._engine))
 
         def use(piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
             yield from start().add(piece.ciphertexts, is_last)
@@ -153,4 +155,4 @@ class HostArithmetic(PaillierArithmetic):
             yield from self._go_on(kind, stop // PIECE)
             yield from self._done_with(piece, scale, is_last)
 
-        return Expected(kind, scale.layout.n_groups(scale.n_samples), use), start
+        return Expected(kind, total, use), start

@@ -14,6 +14,7 @@ import re
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -101,6 +102,7 @@ class DaskCluster(Cluster):
         """See Cluster."""
         engine = DaskEngine(self)
         self._engines.add(engine)
+        self.start(self._prepare())
         return engine
 
     @property
@@ -203,6 +205,11 @@ class DaskCluster(Cluster):
         return client, self._workers
 
     # --- the connection
+
+    async def _prepare(self) -> None:
+        """Find the workers before the first task, whose size depends on how many there are."""
+        with suppress(ConfigError):  # The first task will find this, too, and say so.
+            await self.ready()
 
     async def _connected(self) -> Any:
         """Return the client once it is connected.
@@ -356,7 +363,8 @@ class DaskEngine(Engine):
         self._cluster = cluster
         self._tasks: set[_RemoteTask[Any]] = set()
         self._placed: set[_Remote[Any]] = set()
-        self._n_submitted = 0
+        self._n_submitted = Counter[Callable[..., Any]]()
+        """By function. The tasks of one function take equally long, so each deals its own round the workers."""
         self._is_closed = False
         self.has_worked = False
         """Whether a task has had a result."""
@@ -382,8 +390,8 @@ class DaskEngine(Engine):
         """See Engine."""
         placed = [arg for arg in args if isinstance(arg, _Remote)]
         call = Call((function, tuple(Hole() if isinstance(arg, _Remote) else arg for arg in args)))
-        number = placed[0].number if placed else self._n_submitted
-        self._n_submitted += 1
+        number = placed[0].number if placed else self._n_submitted[function]
+        self._n_submitted[function] += 1
         task: _RemoteTask[T] = _RemoteTask(
             self, self._cluster, call, placed, number=number, priority=URGENT if urgent else 0
         )
@@ -434,7 +442,7 @@ class _Remote(Placed[T]):
         """Return where the data is, or has to go."""
         if self._worker is None or self._worker not in workers:
             self.forget()
-            self._worker = workers[self.number % len(workers)]
+            self._worker = _choose(workers, self.number)
         return self._worker
 
     async def future(self, client: Any, worker: Worker) -> Any:
@@ -554,7 +562,7 @@ class _RemoteTask(Task[T]):
     async def _try(self) -> Sealed[Any]:
         client, workers = await self._cluster.ready()
         at = [placed.worker(workers) for placed in self._placed]
-        worker = at[0] if at else workers[self._number % len(workers)]
+        worker = at[0] if at else _choose(workers, self._number)
         held: list[Any] = []
         try:
             inputs = [await placed.future(client, each) for placed, each in zip(self._placed, at, strict=True)]
@@ -578,6 +586,13 @@ class _RemoteTask(Task[T]):
         finally:
             for each in reversed(held):
                 each.release()
+
+
+def _choose(workers: tuple[Worker, ...], number: int) -> Worker:
+    """Return the worker of a partition or task. Neighbours go to different workers, and more to one that runs more."""
+    slots = [(turn, worker) for worker in workers for turn in range(worker.n_threads)]
+    slots.sort(key=operator.itemgetter(0))
+    return slots[number % len(slots)][1]
 
 
 async def _scatter(client: Any, data: Sealed[Any], worker: Worker) -> Any:

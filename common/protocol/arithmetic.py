@@ -32,7 +32,7 @@ from trilateral.common.protocol.batches import Batch, Batches
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.bounds import PIECE, window_pieces
 from trilateral.common.protocol.fixed_columns import Extremes, FixedColumns, beside, extremes_of, fixed_bounds
-from trilateral.common.protocol.inner_products import InnerProducts, OnSums, ProductsHere, ProductsOnWorkers
+from trilateral.common.protocol.inner_products import OnSums, ProductsHere, ProductsOnWorkers, task_pieces
 from trilateral.common.protocol.intake import Expected, VectorBounds
 from trilateral.common.protocol.messages import (
     BeginRound,
@@ -53,10 +53,6 @@ from trilateral.common.scratch.arrays import IN_MEMORY, Scratch
 LARGEST_HOLDOUT_SCORE = 1e100
 """Maximum size of a hold-out score. These scores travel in clear, so no fixed-point range bounds them, but their sums
 must stay finite."""
-
-TASK_PIECES = 4
-"""Pieces that a task on a worker encrypts, or adds to, so that its work takes far longer than to send it there. In this
-process the pieces leave one by one."""
 
 
 @dataclass(frozen=True)
@@ -282,10 +278,10 @@ class PaillierArithmetic(ABC):
         """See Arithmetic."""
         self._window = window_pieces(job)
         """Pieces of the host's vectors that may be without an answer."""
-        self._task_pieces = 1 if self._engine.at_once else min(TASK_PIECES, self._window)
-        """Pieces that one task encrypts, or adds to."""
-        self._placed: dict[int, Placed[FloatMatrix]] = {}
-        """The training columns that workers have, by their first row."""
+        self._task_pieces = 1
+        """Pieces that one task of the attempt encrypts, or adds to."""
+        self._placed: dict[tuple[int, int], Placed[FloatMatrix]] = {}
+        """The training columns that workers have, by their rows."""
         self._extremes: Extremes | None = None
         """Of the training columns, once a round has needed them."""
         self._n_rows_done = 0
@@ -470,6 +466,14 @@ class PaillierArithmetic(ABC):
 
     # --- inner products
 
+    def _choose_task_pieces(self, n_groups: int) -> None:
+        """Choose how many pieces each task of an attempt encrypts, or adds to.
+
+        Args:
+            n_groups: ciphertexts of its longest vector. A window of them at most is there for tasks at a time.
+        """
+        self._task_pieces = task_pieces(min(-(-n_groups // PIECE), self._window), self._engine)
+
     def _own_bounds(self, columns: FloatRows, scale: RoundScale) -> ColumnBounds:
         """Return the bounds of some rows of the training columns in fixed point."""
         if columns is not self._columns:
@@ -485,9 +489,17 @@ class PaillierArithmetic(ABC):
         """
         if columns is not self._columns:
             return columns[rows]
-        if rows.start not in self._placed:
-            self._placed[rows.start] = self._engine.place(len(self._placed), lambda: columns[rows])
-        return self._placed[rows.start]
+        place = rows.start, rows.stop
+        if place not in self._placed:
+            self._placed[place] = self._engine.place(len(self._placed), lambda: columns[rows])
+        return self._placed[place]
+
+    def _release_unless(self, n_rows: int) -> None:
+        """Release the columns that workers have in parts of other sizes, because no task needs them any more."""
+        if self._placed and next(iter(self._placed)) != (0, min(n_rows, self._n_train)):
+            for placed in self._placed.values():
+                self._engine.release(placed)
+            self._placed.clear()
 
     def _start_products(
         self,
@@ -495,7 +507,9 @@ class PaillierArithmetic(ABC):
         scale: RoundScale,
         on_sums: OnSums,
         further: tuple[Exponents, ColumnBounds] | None = None,
-    ) -> InnerProducts:
+        *,
+        n_pieces: int,
+    ) -> ProductsHere | ProductsOnWorkers:
         """Begin the inner products of a vector.
 
         Args:
@@ -503,14 +517,19 @@ class PaillierArithmetic(ABC):
             scale: the scale of the batch.
             on_sums: see `OnSums`.
             further: columns in fixed point that come last, and their bounds.
+            n_pieces: pieces that one task of a worker multiplies.
         """
         if not self._engine.at_once:
+            if columns is self._columns:
+                self._release_unless(n_pieces * scale.piece_samples)
 
             def read(rows: slice) -> tuple[Placed[FloatMatrix] | FloatMatrix | None, NDArray[np.int64] | None]:
                 own = None if columns is None else self._for_workers(columns, rows)
                 return own, None if further is None else further[0][rows]
 
-            return ProductsOnWorkers(self._cipher, scale, read, on_sums, engine=self._engine, tasks=self.tasks)
+            return ProductsOnWorkers(
+                self._cipher, scale, read, on_sums, engine=self._engine, tasks=self.tasks, n_pieces=n_pieces
+            )
         tables: list[tuple[Exponents, ColumnBounds]]
         tables = [] if columns is None else [(FixedColumns(columns, scale), self._own_bounds(columns, scale))]
         tables += [] if further is None else [further]

@@ -16,16 +16,35 @@ from trilateral.common.compute.ordered import Ordered
 from trilateral.common.paillier.cipher import EncryptedVector, PartyCipher, Product
 from trilateral.common.paillier.ciphertexts import Ciphertexts, joined
 from trilateral.common.protocol.messages import Envelope
-from trilateral.common.protocol.paillier_tasks import multiplied
+from trilateral.common.protocol.paillier_tasks import multiplied, summed
 from trilateral.common.protocol.phases import Phase
 from trilateral.common.protocol.scales import RoundScale
 
-GROUP = 16
-"""Pieces that one task multiplies. To join the buckets of a product takes a sixteenth of the work on a piece with ten
-columns, so with this number of them, tasks cost half a percent."""
+MAX_TASK_PIECES = 16
+"""Pieces of a vector that a task on a worker works on, at most. With as many, it takes a third of a second to encrypt
+and a second to multiply, under a key of 2048 bits with ten columns. To send it there and back takes 10 ms."""
+TASKS_PER_SLOT = 4
+"""Tasks for each slot of an engine into which a vector is divided, if it is long enough: with fewer, some workers would
+have nothing to do at the end."""
 
 OnSums = Callable[[EncryptedVector], Iterator[Envelope]]
 """Called with one ciphertext for each column once all pieces have come; yields the messages that follow."""
+
+
+def task_pieces(n_pieces: int, engine: Engine) -> int:
+    """Return how many consecutive pieces a task works on. The result of a round does not depend on it.
+
+    Args:
+        n_pieces: pieces that there are for tasks at a time.
+        engine: runs the tasks. One that runs them at once gets the pieces one by one.
+
+    Returns:
+        A power of two, so that it seldom changes when workers come and go, and groups of both parties match.
+    """
+    if engine.at_once:
+        return 1
+    most = min(n_pieces // (TASKS_PER_SLOT * engine.n_slots), MAX_TASK_PIECES)
+    return 1 << (max(1, most).bit_length() - 1)
 
 
 class InnerProducts(ABC):
@@ -88,6 +107,7 @@ class ProductsOnWorkers(InnerProducts):
         on_sums: see `OnSums`.
         engine: runs the tasks.
         tasks: the tasks that the machine waits for.
+        n_pieces: pieces that one task multiplies.
     """
 
     def __init__(
@@ -99,6 +119,7 @@ class ProductsOnWorkers(InnerProducts):
         *,
         engine: Engine,
         tasks: Ordered[Envelope],
+        n_pieces: int,
     ) -> None:
         super().__init__(cipher, on_sums)
         self._engine = engine
@@ -106,6 +127,7 @@ class ProductsOnWorkers(InnerProducts):
         self._products = tasks.beside()
         self._scale = scale
         self._read = read
+        self._n_pieces = n_pieces
         self._group: list[Ciphertexts] = []
         self._n_samples = 0
         """Samples of the tasks so far."""
@@ -114,18 +136,53 @@ class ProductsOnWorkers(InnerProducts):
     def add(self, piece: Ciphertexts, is_last: bool) -> Iterator[Envelope]:
         """See InnerProducts."""
         self._group.append(piece)
-        if len(self._group) < GROUP and not is_last:
+        if len(self._group) < self._n_pieces and not is_last:
             return
         received, self._group = joined(self._group), []
-        first = self._n_samples
-        self._n_samples = min(first + len(received) * self._scale.layout.slots, self._scale.n_samples)
-        columns = self._read(slice(first, self._n_samples))
+        columns = self._read(self._next_rows(received))
         task = self._engine.submit(multiplied, self._cipher, self._scale, received, *columns)
         self._products.add(task, partial(self._take, is_last))
         if is_last:
             self._tasks.take_over(self._products)
         else:
             yield from self._products.drain(2 * self._engine.n_slots + 1)
+
+    def add_summed(
+        self,
+        received: Ciphertexts,
+        own: NDArray[np.int64],
+        is_last: bool,
+        use: Callable[[Ciphertexts | None], Iterator[Envelope]],
+        *,
+        answered: bool,
+    ) -> None:
+        """Add the sums of the next pieces and the party's own values, which one task adds up and multiplies.
+
+        Args:
+            received: the pieces, joined.
+            own: the party's own vector, in fixed point.
+            is_last: whether no piece comes after these.
+            use: called with the sums, or None without `answered`, before the inner products are used.
+            answered: whether `use` needs the sums.
+        """
+        rows = self._next_rows(received)
+        args = self._cipher, self._scale, received, own[rows], *self._read(rows), answered
+        self._tasks.add(self._engine.submit(summed, *args, urgent=True), partial(self._take_both, is_last, use))
+
+    def _next_rows(self, received: Ciphertexts) -> slice:
+        first = self._n_samples
+        self._n_samples = min(first + len(received) * self._scale.layout.slots, self._scale.n_samples)
+        return slice(first, self._n_samples)
+
+    def _take_both(
+        self,
+        is_last: bool,
+        use: Callable[[Ciphertexts | None], Iterator[Envelope]],
+        result: tuple[Ciphertexts | None, Ciphertexts],
+    ) -> Iterator[Envelope]:
+        fresh, product = result
+        yield from use(fresh)
+        yield from self._take(is_last, product)
 
     def _take(self, is_last: bool, product: Ciphertexts) -> Iterator[Envelope]:
         part = self._cipher.open(product)

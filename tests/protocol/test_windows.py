@@ -48,8 +48,7 @@ KINDS = {Kind.SCORES: Kind.RESIDUAL, Kind.SCORE_CHANGE: Kind.TOTAL_CHANGE}
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (arithmetic, scales, paillier_tasks, guest, host):
         monkeypatch.setattr(module, "PIECE", PIECE)
-    monkeypatch.setattr(inner_products, "GROUP", 3)
-    monkeypatch.setattr(arithmetic, "TASK_PIECES", 3)
+    monkeypatch.setattr(inner_products, "TASKS_PER_SLOT", 1)
 
 
 def set_window(monkeypatch: pytest.MonkeyPatch, n_pieces: int) -> None:
@@ -180,7 +179,7 @@ def test_a_failed_task_of_an_attempt_that_is_over_changes_nothing(monkeypatch: p
     zeros = Ciphertexts.of([0] * PIECE, KEY.public_key.ciphertext_bytes)
 
     def send(key: RoundKey) -> None:
-        for offset in range(0, arithmetic.TASK_PIECES * PIECE, PIECE):
+        for offset in range(0, inner_products.task_pieces(N_PIECES, engine) * PIECE, PIECE):
             list(party.handle(Role.HOST, VectorPiece(key, Kind.SCORES, offset, N_ROWS, zeros)))
 
     send(RoundKey(1, 1))
