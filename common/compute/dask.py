@@ -249,7 +249,7 @@ class DaskCluster(Cluster):
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await client.close()  # type: ignore[no-untyped-call]
             await asyncio.sleep(PAUSE_SECONDS)
-            # A cause, such as a TimeoutError, may have no text. Before a reason, Dask writes the text of its connection.
+            # A cause such as a TimeoutError may have no text. Before a reason, Dask writes the text of its connection.
             reasons = (str(error.__cause__ or ""), str(error))
             reason = next((text.splitlines()[0] for text in reasons if text), None)
             return None if reason is None else re.sub(r"^in <.*?>: ", "", reason)
