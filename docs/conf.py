@@ -52,7 +52,7 @@ suppress_warnings = ["ref.python"]
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!trilateral\.).*"),
     (r"py:.*", r"trilateral\.common\.pb\..*"),
-    (r"py:.*", r"trilateral\..*\.(_\w+|T|\w+T|T_co|Request|Response|Annotated\[.*)"),
+    (r"py:.*", r"trilateral\..*\.(_\w+|E|T|\w+T|\w*T_co|Request|Response|Annotated\[.*)"),
 ]
 
 

@@ -41,7 +41,7 @@ class Sealed(Generic[T]):
 
 
 class Call(Sealed[tuple[Callable[..., Any], tuple[Any, ...]]]):
-    """A function and its arguments. A worker calls it with the placed data, in the order of the `Hole`s among them."""
+    """A function and its arguments. A worker calls it with the placed data, one for each `Hole` and in their order."""
 
     def __call__(self, *placed: Sealed[Any]) -> "Sealed[Any]":
         """Call the function.
