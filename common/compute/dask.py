@@ -460,10 +460,8 @@ class _Remote(Placed[T]):
     def forget(self) -> None:
         """Release the data. The next task that needs it sends it again."""
         sent, self._sent, self._worker = self._sent, None, None
-        if sent is None or sent.cancel() or sent.cancelled() or sent.exception() is not None:
-            return
-        if not isinstance(sent.result(), Raised):
-            sent.result().release()
+        if sent is not None:
+            sent.add_done_callback(_release)
 
     async def _send(self, client: Any, worker: Worker) -> Any:
         try:
@@ -564,12 +562,14 @@ class _RemoteTask(Task[T]):
         at = [placed.worker(workers) for placed in self._placed]
         worker = at[0] if at else _choose(workers, self._number)
         held: list[Any] = []
+        sent: asyncio.Task[Any] | None = None
         try:
             inputs = [await placed.future(client, each) for placed, each in zip(self._placed, at, strict=True)]
             for each in inputs:
                 if isinstance(each, Raised):
                     return each
-            held.append(await _scatter(client, self._call, worker))
+            sent = asyncio.create_task(_scatter(client, self._call, worker))
+            held.append(await asyncio.shield(sent))
             held.append(
                 client.submit(
                     operator.call, *held, *inputs, key=f"task-{uuid.uuid4().hex}", pure=False, priority=self._priority
@@ -584,8 +584,10 @@ class _RemoteTask(Task[T]):
             self._cluster.lost(worker)
             raise _LostError(type(error).__name__) from None
         finally:
-            for each in reversed(held):
+            for each in reversed(held[1:]):
                 each.release()
+            if sent is not None:
+                sent.add_done_callback(_release)
 
 
 def _choose(workers: tuple[Worker, ...], number: int) -> Worker:
@@ -593,6 +595,13 @@ def _choose(workers: tuple[Worker, ...], number: int) -> Worker:
     slots = [(turn, worker) for worker in workers for turn in range(worker.n_threads)]
     slots.sort(key=operator.itemgetter(0))
     return slots[number % len(slots)][1]
+
+
+def _release(sent: asyncio.Task[Any]) -> None:
+    """Release data once it has been sent. To cancel the sending would leave the data on the cluster."""
+    if not sent.cancelled() and sent.exception() is None and not isinstance(sent.result(), Raised):
+        with suppress(Exception):  # The connection has been closed, and the scheduler has forgotten the data.
+            sent.result().release()
 
 
 async def _scatter(client: Any, data: Sealed[Any], worker: Worker) -> Any:

@@ -366,9 +366,10 @@ def writing(folder: Path, owner: str) -> Iterator[None]:
                 f"{owner}scratch.memory_mb: each column of a job that does not fit in memory is an open file, and the"
                 " system allows this process no more: raise its limit of open files, or keep more columns in memory"
             ) from error
+        is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        way_out = "free some space, or choose a folder on a larger disk" if is_full else "name one that it can write to"
         failed = ConfigError(
-            f"{owner}scratch.folder: the scratch space cannot be written: {error.strerror}: name a folder that this"
-            " process can write to"
+            f"{owner}scratch.folder: this process cannot write to the folder: {error.strerror}: {way_out}"
         )
         failed.add_note(f"{folder}: {explain(error, folder)}")
         raise failed from error

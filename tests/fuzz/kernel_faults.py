@@ -186,8 +186,8 @@ FAULTS = (
             ),
             "a square root in place of a square": ("square(mul(square(x), x))", "mul(square(x), x)"),
             "a swap left out": ("before = now", "before = bit > 3 ? now : before"),
-            "a key without its top bit": ("bit == 254 ? 1 :", ""),
-            "a key whose lowest bits count": ("bit < 3 ? 0 :", "bit < 2 ? 0 :"),
+            "a key without its top bit": ("|= all(UINT64_C(1) << 62)", "|= all(0)"),
+            "a key whose lowest bits count": ("&= all(~UINT64_C(7))", "&= all(~UINT64_C(3))"),
         },
     )
 )

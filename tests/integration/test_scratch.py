@@ -129,7 +129,9 @@ async def test_a_job_fails_if_another_program_fills_the_disk_and_the_next_one_ru
             patch.setattr(os, "pwrite", full)
             status = await train_over_localhost(client, job_under(protocol))
         assert status.state == JOB_STATE_FAILED
-        assert re.fullmatch(r"the (host|guest): scratch\.folder: .* No space left on device", status.detail)
+        assert re.fullmatch(
+            r"the (host|guest): scratch\.folder: .* No space left on device: free some space.*", status.detail
+        )
         assert folder in caplog.text
         await eventually(lambda: n_bytes_on_disk(configs) == 0)
         status = await train_over_localhost(client, job_under(protocol, name="next"))

@@ -5,12 +5,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
 from prometheus_client.metrics_core import Metric
 
 from trilateral.common.base.roles import Role
+from trilateral.common.compute.engine import Cluster
 from trilateral.common.observe.metrics import Metrics
 
 ROOT = Path(__file__).parents[3]
@@ -21,7 +23,9 @@ OWN_OF_PROMETHEUS = {"up"}
 
 
 def families() -> list[Metric]:
-    return list(Metrics(Role.HOST, ROOT).registry.collect())
+    metrics = Metrics(Role.HOST, ROOT)
+    metrics.cluster = Mock(spec=Cluster, n_workers=2, n_slots=2, n_tasks=0, n_losses=0)
+    return list(metrics.registry.collect())
 
 
 @pytest.fixture(scope="module")
