@@ -529,6 +529,8 @@ class _RemoteTask(Task[T]):
             self._work.cancel()
 
     async def _run(self) -> None:
+        if self.outcome.done():  # It was cancelled before it began. Its data may have been released, and stays so.
+            return
         try:
             sealed = await self._compute()
             error = sealed.value if isinstance(sealed, Raised) else None
