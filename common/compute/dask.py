@@ -248,6 +248,8 @@ class DaskCluster(Cluster):
             with suppress(Exception):
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await client.close()  # type: ignore[no-untyped-call]
+            # If that took too long, Dask would try again when the object is freed, and by then the loop may be closed.
+            client.status = "closed"
             await asyncio.sleep(PAUSE_SECONDS)
             # A cause such as a TimeoutError may have no text. Before a reason, Dask writes the text of its connection.
             reasons = (str(error.__cause__ or ""), str(error))
@@ -563,21 +565,17 @@ class _RemoteTask(Task[T]):
         client, workers = await self._cluster.ready()
         at = [placed.worker(workers) for placed in self._placed]
         worker = at[0] if at else _choose(workers, self._number)
-        held: list[Any] = []
         sent: asyncio.Task[Any] | None = None
+        result: Any = None
         try:
             inputs = [await placed.future(client, each) for placed, each in zip(self._placed, at, strict=True)]
             for each in inputs:
                 if isinstance(each, Raised):
                     return each
             sent = asyncio.create_task(_scatter(client, self._call, worker))
-            held.append(await asyncio.shield(sent))
-            held.append(
-                client.submit(
-                    operator.call, *held, *inputs, key=f"task-{uuid.uuid4().hex}", pure=False, priority=self._priority
-                )
-            )
-            return cast(Sealed[Any], await held[-1])
+            call, key = await asyncio.shield(sent), f"task-{uuid.uuid4().hex}"
+            result = client.submit(operator.call, call, *inputs, key=key, pure=False, priority=self._priority)
+            return cast(Sealed[Any], await result)
         except (Exception, asyncio.CancelledError) as error:
             # Several tasks wait for the same data, and one of them may have found it lost and cancelled its way. When
             # a worker dies, Dask raises many kinds of errors, but none of these.
@@ -586,8 +584,8 @@ class _RemoteTask(Task[T]):
             self._cluster.lost(worker)
             raise _LostError(type(error).__name__) from None
         finally:
-            for each in reversed(held[1:]):
-                each.release()
+            if result is not None:
+                result.release()
             if sent is not None:
                 sent.add_done_callback(_release)
 
