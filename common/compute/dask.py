@@ -14,7 +14,7 @@ import re
 import threading
 import time
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -86,12 +86,15 @@ class DaskCluster(Cluster):
         """What each worker has said about itself, or why it may not be used, by its address."""
         self._meetings: dict[str, asyncio.Task[None]] = {}
         """The questions to new workers that have not been answered, by address."""
+        self._attempts: dict[str, set[asyncio.Task[Any]]] = defaultdict(set)
+        """The attempts to compute a task at a worker, by its address. They end when the worker is gone."""
         self._n_losses = 0
         self._engines: set[DaskEngine] = set()
         self._client: Any = None
         self._watch: asyncio.Task[None] | None = None
         self._is_closed = False
         self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(_note)
         self._connecting, self._changed = asyncio.Lock(), asyncio.Event()
         self._thread = threading.Thread(target=self._loop.run_forever, name="engine", daemon=True)
         self._thread.start()
@@ -155,9 +158,7 @@ class DaskCluster(Cluster):
             if self._watch is not None:
                 self._watch.cancel()
             if self._client is not None:
-                with suppress(Exception):
-                    async with asyncio.timeout(CLOSE_SECONDS):
-                        await self._client.close()
+                await _close(self._client)
             left = asyncio.all_tasks() - {asyncio.current_task()}
             for task in left:
                 task.cancel()
@@ -183,7 +184,23 @@ class DaskCluster(Cluster):
         """Forget a closed engine."""
         self._engines.discard(engine)
 
-    def lost(self, worker: Worker | None) -> None:
+    async def attempt(self, worker: Worker, work: Coroutine[Any, Any, T]) -> T:
+        """Await work at a worker. Cancel it when the scheduler no longer has the worker, or has paused it.
+
+        Dask itself tries to connect to a dead worker for `CONNECT_SECONDS`, and waits without end for one that the
+        operating system has stopped. The scheduler drops such a worker once it has sent no sign of life for a while.
+        """
+        attempt = asyncio.create_task(work)
+        self._attempts[worker.address].add(attempt)
+        try:
+            return await attempt
+        finally:
+            attempts = self._attempts[worker.address]
+            attempts.discard(attempt)
+            if not attempts:
+                del self._attempts[worker.address]
+
+    def lost(self, worker: Worker) -> None:
         """Count a task that has to be sent again. Do not use its worker until the scheduler names it once more."""
         self._n_losses += 1
         self._workers = tuple(each for each in self._workers if each != worker)
@@ -244,12 +261,11 @@ class DaskCluster(Cluster):
             # Dask's own limit ends once something accepts the connection, even if it never says a word.
             async with asyncio.timeout(CONNECT_SECONDS):
                 await client
+        except asyncio.CancelledError:
+            await _close(client)
+            raise
         except (OSError, ValueError, RuntimeError) as error:
-            with suppress(Exception):
-                async with asyncio.timeout(CLOSE_SECONDS):
-                    await client.close()  # type: ignore[no-untyped-call]
-            # If that took too long, Dask would try again when the object is freed, and by then the loop may be closed.
-            client.status = "closed"
+            await _close(client)
             await asyncio.sleep(PAUSE_SECONDS)
             # A cause such as a TimeoutError may have no text. Before a reason, Dask writes the text of its connection.
             reasons = (str(error.__cause__ or ""), str(error))
@@ -303,6 +319,9 @@ class DaskCluster(Cluster):
         }
         for gone in self._known.keys() - found.keys():
             del self._known[gone]
+        for gone in self._attempts.keys() - found.keys():
+            for attempt in self._attempts[gone]:
+                attempt.cancel()
         for worker in found.values():
             if worker.address not in self._known and worker.address not in self._meetings:
                 self._meetings[worker.address] = asyncio.create_task(self._meet(client, worker))
@@ -565,6 +584,17 @@ class _RemoteTask(Task[T]):
         client, workers = await self._cluster.ready()
         at = [placed.worker(workers) for placed in self._placed]
         worker = at[0] if at else _choose(workers, self._number)
+        try:
+            return await self._cluster.attempt(worker, self._compute_at(client, worker, at))
+        except (Exception, asyncio.CancelledError) as error:
+            # Several tasks wait for the same data, and one of them may have found it lost and cancelled its way. When
+            # a worker dies, Dask raises many kinds of errors, but none of these.
+            if self.outcome.done() or isinstance(error, TypeError | AttributeError | ImportError | PickleError):
+                raise
+            self._cluster.lost(worker)
+            raise _LostError(type(error).__name__) from None
+
+    async def _compute_at(self, client: Any, worker: Worker, at: list[Worker]) -> Sealed[Any]:
         sent: asyncio.Task[Any] | None = None
         result: Any = None
         try:
@@ -576,13 +606,6 @@ class _RemoteTask(Task[T]):
             call, key = await asyncio.shield(sent), f"task-{uuid.uuid4().hex}"
             result = client.submit(operator.call, call, *inputs, key=key, pure=False, priority=self._priority)
             return cast(Sealed[Any], await result)
-        except (Exception, asyncio.CancelledError) as error:
-            # Several tasks wait for the same data, and one of them may have found it lost and cancelled its way. When
-            # a worker dies, Dask raises many kinds of errors, but none of these.
-            if self.outcome.done() or isinstance(error, TypeError | AttributeError | ImportError | PickleError):
-                raise
-            self._cluster.lost(worker)
-            raise _LostError(type(error).__name__) from None
         finally:
             if result is not None:
                 result.release()
@@ -595,6 +618,21 @@ def _choose(workers: tuple[Worker, ...], number: int) -> Worker:
     slots = [(turn, worker) for worker in workers for turn in range(worker.n_threads)]
     slots.sort(key=operator.itemgetter(0))
     return slots[number % len(slots)][1]
+
+
+async def _close(client: Any) -> None:
+    """Close a client of Dask, whatever has become of its scheduler."""
+    with suppress(Exception):
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await client.close()
+    # If that took too long, Dask would try again when the object is freed, and by then the loop may be closed.
+    client.status = "closed"
+
+
+def _note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Note an error that nothing waits for. Dask leaves many behind when a connection breaks."""
+    del loop
+    log.debug("engine: %s: %s", context["message"], type(context.get("exception")).__name__)
 
 
 def _release(sent: asyncio.Task[Any]) -> None:

@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import dask
@@ -45,8 +45,17 @@ class TrialCluster:
 
     def kill(self, pid: int) -> None:
         """Kill a worker at once. Its nanny starts another."""
-        if pid in self.pids:
+        with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+    def freeze(self, pid: int) -> None:
+        """Stop a worker where it stands, and let the scheduler drop it as it drops each one that is silent for long.
+
+        Its nanny starts it again after `kill`.
+        """
+        (address,) = (nanny.worker_address for nanny in self._cluster.workers.values() if nanny.pid == pid)
+        os.kill(pid, signal.SIGSTOP)
+        self._cluster.sync(self._cluster.scheduler.remove_worker, address, stimulus_id="freeze")
 
     def kill_one(self, number: int) -> None:
         """Kill one of the workers that the scheduler knows, chosen by a number."""

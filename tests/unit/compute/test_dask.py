@@ -156,7 +156,7 @@ def test_nothing_is_left_on_the_cluster_after_the_session(connection: DaskCluste
 
 def test_a_closed_connection_ends_every_task_that_is_waited_for(cluster: TrialCluster) -> None:
     connection = connected(cluster)
-    task = connection.open_engine().submit(total, np.ones(1), 1, 30.0)
+    task = connection.open_engine().submit(total, np.ones(1), 1, 1.0)
     assert not task.wait(0.3)
     connection.close()
     connection.close()
@@ -249,10 +249,10 @@ def test_a_process_without_a_certificate_of_the_clusters_authority_is_refused(
 
 def test_a_cluster_that_has_gone_ends_the_tasks_and_they_do_not_hang(files: DevelopmentFiles) -> None:
     with trial_cluster(1, files) as cluster:
-        connection = connected(cluster, 3)
+        connection = connected(cluster, 1)
         engine = connection.open_engine()
         assert engine.submit(total, np.ones(1), 1).result() == 1
-        task = engine.submit(total, np.ones(1), 1, 30.0)
+        task = engine.submit(total, np.ones(1), 1, 2.0)
         assert not task.wait(0.3)
     with pytest.raises(SuspendedError, match="engine.scheduler"):
         task.result()
@@ -292,3 +292,16 @@ def test_a_killed_worker_changes_no_result(
     assert [task.result() for task in tasks] == [1000 * number * factor for factor in range(3) for number in range(6)]
     assert connection.n_losses > before
     assert sum(source.n_loads for source in sources) > 6
+
+
+def test_a_worker_that_stands_still_changes_no_result(engine: DaskEngine, cluster: TrialCluster) -> None:
+    eventually_in_thread(lambda: engine.n_slots == 2)
+    placed = [engine.place(number, Source(number).load) for number in range(4)]
+    assert [engine.submit(total, each, 1).result() for each in placed] == [0, 1000, 2000, 3000]
+    pid = cluster.pids[0]
+    tasks = [engine.submit(total, each, 2, 0.1) for each in placed]
+    cluster.freeze(pid)
+    try:
+        assert [task.result() for task in tasks] == [0, 2000, 4000, 6000]
+    finally:
+        cluster.kill(pid)
