@@ -282,6 +282,7 @@ def test_a_scheduler_that_accepts_connections_and_says_nothing_is_given_up(monke
 def test_a_killed_worker_changes_no_result(
     engine: DaskEngine, cluster: TrialCluster, connection: DaskCluster, after: float
 ) -> None:
+    eventually_in_thread(lambda: engine.n_slots == 2)
     sources = [Source(number) for number in range(6)]
     placed = [engine.place(number, source.load) for number, source in enumerate(sources)]
     assert [engine.submit(total, each, 1).result() for each in placed] == [1000 * number for number in range(6)]
