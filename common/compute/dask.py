@@ -14,7 +14,7 @@ import re
 import threading
 import time
 import uuid
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -86,8 +86,8 @@ class DaskCluster(Cluster):
         """What each worker has said about itself, or why it may not be used, by its address."""
         self._meetings: dict[str, asyncio.Task[None]] = {}
         """The questions to new workers that have not been answered, by address."""
-        self._attempts: dict[str, set[asyncio.Task[Any]]] = defaultdict(set)
-        """The attempts to compute a task at a worker, by its address. They end when the worker is gone."""
+        self._attempts: dict[asyncio.Task[Any], Worker] = {}
+        """The attempts to compute a task, each with its worker. They end when the worker is gone."""
         self._n_losses = 0
         self._engines: set[DaskEngine] = set()
         self._client: Any = None
@@ -191,14 +191,11 @@ class DaskCluster(Cluster):
         operating system has stopped. The scheduler drops such a worker once it has sent no sign of life for a while.
         """
         attempt = asyncio.create_task(work)
-        self._attempts[worker.address].add(attempt)
+        self._attempts[attempt] = worker
         try:
             return await attempt
         finally:
-            attempts = self._attempts[worker.address]
-            attempts.discard(attempt)
-            if not attempts:
-                del self._attempts[worker.address]
+            del self._attempts[attempt]
 
     def lost(self, worker: Worker) -> None:
         """Count a task that has to be sent again. Do not use its worker until the scheduler names it once more."""
@@ -319,8 +316,8 @@ class DaskCluster(Cluster):
         }
         for gone in self._known.keys() - found.keys():
             del self._known[gone]
-        for gone in self._attempts.keys() - found.keys():
-            for attempt in self._attempts[gone]:
+        for attempt, at in self._attempts.items():
+            if at.address not in found:
                 attempt.cancel()
         for worker in found.values():
             if worker.address not in self._known and worker.address not in self._meetings:

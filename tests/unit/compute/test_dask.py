@@ -156,7 +156,7 @@ def test_nothing_is_left_on_the_cluster_after_the_session(connection: DaskCluste
 
 def test_a_closed_connection_ends_every_task_that_is_waited_for(cluster: TrialCluster) -> None:
     connection = connected(cluster)
-    task = connection.open_engine().submit(total, np.ones(1), 1, 1.0)
+    task = connection.open_engine().submit(total, np.ones(1), 1, 5.0)
     assert not task.wait(0.3)
     connection.close()
     connection.close()
@@ -252,7 +252,7 @@ def test_a_cluster_that_has_gone_ends_the_tasks_and_they_do_not_hang(files: Deve
         connection = connected(cluster, 1)
         engine = connection.open_engine()
         assert engine.submit(total, np.ones(1), 1).result() == 1
-        task = engine.submit(total, np.ones(1), 1, 2.0)
+        task = engine.submit(total, np.ones(1), 1, 10.0)
         assert not task.wait(0.3)
     with pytest.raises(SuspendedError, match="engine.scheduler"):
         task.result()
