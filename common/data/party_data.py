@@ -60,6 +60,7 @@ def load_party_data(
     labelled: bool,
     check_sizes: CheckSizes = _accept,
     scratch: Scratch = IN_MEMORY,
+    roles: RoleVector | None = None,
 ) -> PreparedData:
     """Read a party's table and make its training block.
 
@@ -69,13 +70,15 @@ def load_party_data(
         labelled: True at the guest.
         check_sizes: refuses a table whose sizes the party's policy does not allow.
         scratch: holds the columns.
+        roles: what the rows are for, in a job with `holdout: column`; None if the table itself says it.
 
     Raises:
         ConfigError: if a guest's dataset has no label, or a host's has one.
         DataError: if the table cannot be used, or is too small for the job.
     """
     table = read_party_table(dataset, job, labelled=labelled, scratch=scratch)
-    return make_party_data(table, dataset.preprocessing, job, check_sizes, scratch)
+    roles = table.split if roles is None else roles
+    return make_party_data(table, dataset.preprocessing, job, check_sizes, scratch, roles=roles)
 
 
 def read_party_table(

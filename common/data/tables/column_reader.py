@@ -70,7 +70,8 @@ _NUMBER = r"(?i)^[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?$|^[+-]?(?:inf(?:inity)?|
 
 _WHOLE_NUMBER = r"^([+-]?\d+)\.0*$"
 
-_DATE_CHARACTERS = len("2023-12-31")
+_DATE = r"\d{4}-\d\d-\d\d(?:[ T]|$)"
+"""A date, or a time that begins with one."""
 
 _SCIENTIFIC = r"^\s*[+-]?\d+(?:\.\d+)?[eE]\+\d+\s*$"
 """A number that a spreadsheet or a data frame has shortened. The plus sign tells it from codes such as 12E4."""
@@ -314,10 +315,10 @@ def _role_of_date(text: str, split: SplitConfig) -> RowRole | None:
     """Return the role of a row by its date, None if the text is no date. A time of day does not matter."""
     if not text:
         return RowRole.UNUSED
-    if len(text) > _DATE_CHARACTERS and text[_DATE_CHARACTERS] not in " T":
+    if not re.match(_DATE, text):
         return None
     try:
-        day = date.fromisoformat(text[:_DATE_CHARACTERS])
+        day = date.fromisoformat(text[: len("2023-12-31")])
     except ValueError:
         return None
     if split.train_until is None or day <= split.train_until:
