@@ -237,16 +237,21 @@ def _fit_number(name: str, values: FloatVector, config: ColumnPreprocessing) -> 
     n_missing = int(np.count_nonzero(missing))
     if n_missing == len(values):
         raise _ConstantError(NO_VALUE)
+    lower, upper = config.limits or (None, None)
     # Of a column of many rows, each array takes much memory. No array is made that is not needed.
+    if config.limits is not None:
+        values = values.clip(lower, upper)
     fill = _fit_fill(values[~missing] if n_missing else values, config)
     filled = np.where(missing, fill, values) if n_missing else values
+    if config.limits is not None:
+        filled = filled.clip(lower, upper)  # Only a constant fill can lie outside.
     smallest, largest = float(filled.min()), float(filled.max())
     if _is_constant(smallest, largest):
         raise _ConstantError(SAME_VALUE)
-    lower = upper = None
-    if config.clip is not None:
-        lower, upper = _fit_clip(filled, config.clip)
-        filled = filled.clip(lower, upper) if lower is not None else filled
+    quantiles = None if config.clip is None else _fit_clip(filled, config.clip)
+    if quantiles is not None:
+        lower, upper = quantiles
+        filled = filled.clip(lower, upper)
     if _is_too_rare(filled):
         raise _ConstantError(TOO_RARE)
     indicator = config.missing_indicator and MIN_ROWS <= n_missing <= len(values) - MIN_ROWS
@@ -269,15 +274,15 @@ def _fit_fill(present: FloatVector, config: ColumnPreprocessing) -> float:
     return float(np.median(present) if config.fill == "median" else np.mean(present))
 
 
-def _fit_clip(filled: FloatVector, quantiles: tuple[float, float]) -> tuple[float, float] | tuple[None, None]:
-    """Fit the clipping limits of a column.
+def _fit_clip(filled: FloatVector, quantiles: tuple[float, float]) -> tuple[float, float] | None:
+    """Fit the clipping limits of a column; None if it is not clipped.
 
     A column of two values has no tail and is not clipped. If both quantiles are the most frequent value, the quantiles
     of the other values are used instead, because clipping must not make a column constant.
     """
     smallest, largest = float(filled.min()), float(filled.max())
     if ((filled == smallest) | (filled == largest)).all():
-        return None, None
+        return None
     lower, upper = (float(limit) for limit in np.quantile(filled, quantiles))
     if not _is_constant(*np.clip([smallest, largest], lower, upper)):
         return lower, upper
@@ -285,7 +290,7 @@ def _fit_clip(filled: FloatVector, quantiles: tuple[float, float]) -> tuple[floa
     usual = float(values[counts.argmax()])
     lower, upper = (float(limit) for limit in np.quantile(filled[filled != usual], quantiles))
     lower, upper = min(lower, usual), max(upper, usual)
-    return (None, None) if _is_constant(*np.clip([smallest, largest], lower, upper)) else (lower, upper)
+    return None if _is_constant(*np.clip([smallest, largest], lower, upper)) else (lower, upper)
 
 
 def _is_constant(smallest: float, largest: float) -> bool:

@@ -117,7 +117,7 @@ def evaluate(formula: Formula, columns: Mapping[str, Column], known: dict[int, F
 def _evaluated(formula: Formula, columns: Mapping[str, Column], known: dict[int, FloatVector]) -> FloatVector:
     match formula:
         case Number(source):
-            return numbers_of(source, columns)
+            return _numbers_of(source, columns)
         case IsMissing(source):
             column = columns[source]
             return (column.missing if isinstance(column, Categories) else np.isnan(column[:])).astype(np.float64)
@@ -136,7 +136,7 @@ def _evaluated(formula: Formula, columns: Mapping[str, Column], known: dict[int,
             return evaluate(left, columns, known) * evaluate(right, columns, known)
 
 
-def numbers_of(source: str, columns: Mapping[str, Column]) -> FloatVector:
+def _numbers_of(source: str, columns: Mapping[str, Column]) -> FloatVector:
     """Return the values of a numeric column, shape (n_rows,).
 
     Raises:

@@ -25,7 +25,6 @@ from trilateral.common.data.preprocessing.formulas import (
     Number,
     categories_of,
     evaluate,
-    numbers_of,
 )
 
 ROWS_AT_A_TIME = 65_536
@@ -97,9 +96,9 @@ class NumberColumn(FittedColumn):
     fill: FiniteFloat
     """The replacement for missing values, before clipping."""
     lower: FiniteFloat | None = None
-    """The lower clipping limit; None without clipping."""
+    """The lower clipping limit; None without."""
     upper: FiniteFloat | None = None
-    """The upper clipping limit; None without clipping."""
+    """The upper clipping limit; None without."""
     missing_indicator: bool = False
     """Whether there is a second term that is 1 where the value is missing and 0 elsewhere."""
     standardise: bool = True
@@ -127,16 +126,6 @@ class NumberColumn(FittedColumn):
         if self.lower is not None or self.upper is not None:
             value = Clipped(value, self.lower, self.upper)
         return [value, IsMissing(self.name)] if self.missing_indicator else [value]
-
-    def expand(self, columns: Mapping[str, Column], out: FloatMatrix) -> None:
-        """Compute the terms of any rows in place, because a column of many rows takes much memory; see the base."""
-        numbers = numbers_of(self.name, columns)
-        missing = np.isnan(numbers)
-        out[:, 0] = np.where(missing, self.fill, numbers)
-        if self.lower is not None or self.upper is not None:
-            out[:, 0].clip(self.lower, self.upper, out=out[:, 0])
-        if self.missing_indicator:
-            out[:, 1] = missing
 
 
 class CategoryColumn(FittedColumn):
