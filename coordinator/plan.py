@@ -64,7 +64,7 @@ class Conclusion:
     """One after the last."""
     step: FloatVector
     point: FloatVector
-    """The result, relative to the start of the training."""
+    """The result, relative to the start of the training; of several models, one after the other, without a step."""
     loss: float
     """Loss and penalty of the result on all training rows."""
     epochs: int

@@ -5,6 +5,7 @@ the same plans, so replaying the observations restores a training that was cut o
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from trilateral.coordinator.optimisers.quasi_newton import GRADIENT_ERROR, Quasi
 from trilateral.coordinator.optimisers.sgd import Sgd
 from trilateral.coordinator.optimisers.sqn import Sqn
 from trilateral.coordinator.plan import Conclusion, Found, GivenUp, Observation, Probe, RoundPlan, Search
+from trilateral.coordinator.searches.classes import class_search
 from trilateral.coordinator.searches.full_batch import full_batch_search
 from trilateral.coordinator.searches.minibatch import minibatch_search
 
@@ -57,7 +59,8 @@ class Training:
         """The current epoch, from 1 up. While the result is chosen, it is the last one."""
         self._job = job
         self._is_in_range = is_in_range
-        self._search = _search(job, n_columns, n_batches, gradient_error, is_weighted=is_weighted)
+        search = partial(_search, job, n_columns, n_batches, gradient_error, is_weighted=is_weighted)
+        self._search = search() if job.classes is None else class_search(search, job.classes)
         self._position: FloatVector = np.zeros(n_columns)
         self._round = 0
         self._draws = 0
@@ -133,10 +136,15 @@ class Training:
     def _end(self, outcome: Found | GivenUp) -> Conclusion | GivenUp:
         if isinstance(outcome, GivenUp):
             return outcome
+        if self._job.n_models > 1:  # Each model has a position of its own, and no step leads to all of them.
+            step, point = np.zeros(0), outcome.point
+        else:
+            step = self._step_to(outcome.point)
+            point = self._position
         return Conclusion(
             round=self._round + 1,
-            step=self._step_to(outcome.point),
-            point=self._position,
+            step=step,
+            point=point,
             loss=outcome.loss,
             epochs=outcome.epochs,
             converged=outcome.converged,

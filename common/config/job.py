@@ -62,7 +62,7 @@ ProtocolName = Literal["paillier", "shares"]
 """How the parties compute together; see `JobConfig.protocol`."""
 PAILLIER_OPTIONS = ("key_bits", "cipher", "slots")
 """Options of `JobConfig` that only the Paillier protocol has."""
-SHARES_OPTIONS = ("max_score",)
+SHARES_OPTIONS = ("max_score", "classes")
 """Options of `JobConfig` that only the protocol on shares has."""
 
 Algorithm = Annotated[Sgd | Sqn | Lbfgs, Field(discriminator="name")]
@@ -137,6 +137,11 @@ class JobConfig(Settings):
     counts with a loss that is still convex, but is no longer the logistic one. A larger range takes more time and
     traffic."""
 
+    classes: Annotated[int, Field(ge=3, le=20)] | None = None
+    """With `shares`: the number of values of the label, if there are more than two. The guest's dataset lists them in
+    `label.classes`. The job then fits a model for each class against all others, one after the other, on the same rows
+    and in the same session. By default the label has two values."""
+
     if not TYPE_CHECKING:  # A type checker derives the arguments from the fields.
 
         def __init__(self, /, **options: Any) -> None:
@@ -159,6 +164,11 @@ class JobConfig(Settings):
         return self.holdout == "column"
 
     @property
+    def n_models(self) -> int:
+        """How many models the job fits: one, or one for each class."""
+        return self.classes or 1
+
+    @property
     def curvature_batch(self) -> int | None:
         """Rows in the batch of a curvature pair; None if pairs use the batch of their round, or there are none."""
         return self.algorithm.curvature_batch if self.algorithm.name == "sqn" else None
@@ -178,6 +188,13 @@ class JobConfig(Settings):
             raise ValueError("the reference cipher holds one value per ciphertext: remove `slots`, or set it to 1")
         if self.evaluate_every is not None and self.holdout == 0:
             raise ValueError("`evaluate_every` needs hold-out rows: set `holdout`, or remove `evaluate_every`")
+        if self.classes is not None and (
+            self.algorithm.name != "lbfgs" or self.evaluate_every is not None or self.holdout == "column"
+        ):
+            raise ValueError(
+                "`classes` needs the algorithm `lbfgs`, random hold-out rows or none, and no `evaluate_every`: change "
+                "these options, or remove `classes` and train each class as a job of its own"
+            )
         if self.patience is not None and self.evaluate_every is None:
             raise ValueError("`patience` counts evaluations: set `evaluate_every`, or remove `patience`")
         return self

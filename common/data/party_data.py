@@ -94,6 +94,11 @@ def read_party_table(
         raise ConfigError(f"dataset {job.dataset!r}: the guest needs the labels: set `label`")
     if not labelled and dataset.label is not None:
         raise ConfigError(f"dataset {job.dataset!r}: the host has no labels: leave out `label`, and exclude its column")
+    if dataset.label is not None and len(dataset.label.classes or ()) != (job.classes or 0):
+        raise ConfigError(
+            f"dataset {job.dataset!r}: `label` names {len(dataset.label.classes or ('positive', 'negative'))} values, but"
+            f" the job has `classes: {'null' if job.classes is None else job.classes}`: both must agree"
+        )
     # How many rows the parties of another job have in common is not known yet.
     return read_table(dataset, scratch, is_trained=job.aligned)
 
@@ -148,7 +153,7 @@ def make_party_data(
     if further and table.labels is not None:
         test_labels = table.labels[np.concatenate(further)]
     weights: SampleWeights | None = None
-    if table.labels is not None:
+    if table.labels is not None and job.classes is None:
         of_rows = None if table.weights is None else table.weights[train]
         by_label = table.class_weight
         weights = SampleWeights.of(
@@ -167,6 +172,7 @@ def make_party_data(
         weight_bits=None if weights is None else weights.bits,
         test_columns=test_columns,
         test_labels=test_labels,
+        n_classes=job.classes,
     )
     left_out = {**table.left_out, **preprocessing.left_out}
     n_of_set = {name: len(rows) for name, rows in sets.items() if len(rows)}
@@ -218,6 +224,10 @@ def check_labels(block: TrainingBlock) -> None:
     Raises:
         DataError: rows of a label are missing. The text does not say which. A note for the guest has the numbers.
     """
+    if block.n_classes is not None:
+        for each in block.one_vs_rest():
+            check_labels(each)
+        return
     if block.labels is None or block.holdout_labels is None:
         return
     train = _counting_labels(block.labels, block)
@@ -248,6 +258,9 @@ def check_labels(block: TrainingBlock) -> None:
 
 def describe_few_labels(block: TrainingBlock) -> str | None:
     """Return a warning, for the guest only, if there are few training rows of a label; otherwise None."""
+    if block.n_classes is not None:
+        few = [text for each in block.one_vs_rest() if (text := describe_few_labels(each))]
+        return min(few, default=None)
     if block.labels is None or (n_rarer := _count_rarer(_counting_labels(block.labels, block))) >= FEW_OF_LABEL:
         return None
     return f"only {n_rarer} training rows have the rarer label: each of them changes the model much"

@@ -171,7 +171,7 @@ def training_equations(
     if secrecy is not None:
         return secrecy.n_equations(n_peer_columns)
     if job.protocol == "shares":
-        return n_peer_columns + N_TOLD
+        return n_peer_columns * job.n_models + N_TOLD
     n_train, n_columns = shape
     n_batches = Batches.of(job, n_train).count
     drawn = math.ceil(max_curvature_draws(job, n_batches) * n_peer_columns / max(n_columns, 1))

@@ -11,6 +11,7 @@ Every refusal names the setting that causes it.
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from trilateral.common.base.errors import Counted, PolicyError
@@ -189,7 +190,9 @@ def label_secrecy(job: JobConfig, block: TrainingBlock, *, secret_start: bool) -
     if block.labels is None:
         return None
     if job.protocol == "shares":
-        return LabelSecrecy.of_result(block.labels, block.sample_weights)
+        labels = [one.labels for one in block.one_vs_rest() if one.labels is not None]
+        models = [LabelSecrecy.of_result(each, block.sample_weights) for each in labels]
+        return replace(min(models, key=lambda each: each.batch_bits[0]), n_models=len(models))
     return LabelSecrecy.of(block.columns, block.labels, Batches.of(job, len(block.columns)), secret_start=secret_start)
 
 
@@ -425,7 +428,7 @@ def scored_points(job: JobConfig, n_holdout: int, role: Role) -> int:
     """Return at how many points a job scores hold-out rows of this party at most; see `holdout_scores`."""
     if role is not Role.HOST or not n_holdout:
         return 0
-    return 1 if job.protocol == "shares" else max_evaluations(job) + 1
+    return job.n_models if job.protocol == "shares" else max_evaluations(job) + 1
 
 
 def check_scores(count: int, quota: ScoreQuota, what: str) -> None:

@@ -68,7 +68,10 @@ def rounding_order(n_rows: int, seed: int) -> Rows:
 
 @dataclass(frozen=True)
 class Batch:
-    """Which samples a round works on: batch `index` of `epoch`, or all of them if `epoch` is 0."""
+    """Which samples a round works on: batch `index` of `epoch`, or all of them if `epoch` is 0.
+
+    In a job with classes, `index` is the class that is told from the rest, and the samples are all of them.
+    """
 
     epoch: int
     index: int = 0
@@ -98,11 +101,13 @@ class Batches:
     seed: int
     curvature_batch: int | None = None
     """|S_H|, if S_H is drawn separately from S."""
+    n_classes: int | None = None
+    """The number of classes; None if the job fits one model."""
 
     @classmethod
     def of(cls, job: JobConfig, n_train: int) -> Self:
         """Return the batches of a job."""
-        return cls(n_train, job.batch, job.seed, job.curvature_batch)
+        return cls(n_train, job.batch, job.seed, job.curvature_batch, job.classes)
 
     def __post_init__(self) -> None:
         if self.batch != "all" and not 1 <= self.batch <= self.n_train:

@@ -27,8 +27,11 @@ def window_pieces(job: JobConfig) -> int:
 
 
 def max_rounds(job: JobConfig, n_batches: int) -> int:
-    """Return the most rounds of a job: one per batch, and one for each of two candidates on the whole training set."""
-    return job.epochs * n_batches + 2
+    """Return the most rounds of a job: one per batch, and one for each of two candidates on the whole training set.
+
+    With classes, each class has epochs of its own.
+    """
+    return job.epochs * n_batches * job.n_models + 2
 
 
 def max_curvature_draws(job: JobConfig, n_batches: int) -> int:

@@ -33,11 +33,11 @@ from trilateral.common.protocol.shares.rows import RowPlan
 from trilateral.common.protocol.shares.session import SESSION, StreamKeys, draw_seed
 from trilateral.common.shares.format import Format
 from trilateral.coordinator.computation import Opening
-from trilateral.coordinator.plan import Conclusion, RoundPlan
+from trilateral.coordinator.plan import Conclusion, RoundPlan, split
 from trilateral.coordinator.shares.dealing import Dealing
 from trilateral.coordinator.shares.opening import Objective, SharesOpening, disclosed_loss, needs_scores
 from trilateral.coordinator.shares.points import Range, share_point, share_result
-from trilateral.coordinator.shares.products import LabelProducts, n_vectors
+from trilateral.coordinator.shares.products import LabelProducts
 
 
 class SharesOffer:
@@ -96,6 +96,7 @@ class SharesComputation:
     ) -> None:
         batches, guest = Batches.of(job, n_train), sizes[Role.GUEST]
         self._n_columns = n_columns
+        self._n_models = job.n_models
         self._rows = RowPlan.of(batches, guest.n_holdout)
         self._fmt: Format = self._rows.format_of(job.max_score, guest.weight_bits)
         norm_bits = {party: each.norm_bits for party, each in sizes.items()}
@@ -115,7 +116,7 @@ class SharesComputation:
     def allowed(self) -> Mapping[Role, tuple[int, int]]:
         """A gradient and two losses in an attempt, and the products with the labels in a session."""
         n_columns = sum(self._n_columns.values())
-        return dict.fromkeys(PARTIES, (n_columns + 2, n_vectors(self._rows) * n_columns))
+        return dict.fromkeys(PARTIES, (n_columns + 2, self._rows.n_vectors * n_columns))
 
     @property
     def gradient_error(self) -> float:
@@ -199,7 +200,10 @@ class SharesComputation:
     def finish(self, conclusion: Conclusion, finishes: Mapping[Role, FinishJob]) -> Mapping[Role, FinishJob]:
         """Send each party its shares of the final weights."""
         self._dealing.stop()
-        shares = share_result(conclusion.point)
+        models = np.split(conclusion.point, self._n_models)
+        # The host's weights of all models come first.
+        parts = [split(point, self._n_columns) for point in models]
+        shares = share_result(np.concatenate([part[party] for party in PARTIES for part in parts]))
         return {party: replace(finish, share=shares[party], round_loss=None) for party, finish in finishes.items()}
 
 

@@ -3,6 +3,9 @@
 Every table and every stream has its rows in one order: the training rows, batch by batch, then the hold-out rows. A
 *section* is one batch, or the hold-out rows. It ends with rows of zeros, which fill its last group, so the training
 rows of all sections are one *range* as well. A range is worked through in *blocks*, from its first row.
+
+The products of the columns with the labels have a *vector* for each section. In a job with classes there is one section
+of training rows, and a vector for each class, whose labels are that class against the rest.
 """
 
 from collections.abc import Iterator, Sequence
@@ -122,10 +125,25 @@ class RowPlan:
     def range_of(self, batch: Batch) -> Section:
         """Return the rows that a round on this batch works through."""
         numbers = self.numbers_of(batch)
-        return self.section(numbers.start) if len(numbers) == 1 else self.training
+        return self.section(numbers.start) if len(numbers) == 1 and self.n_sections > 1 else self.training
+
+    @property
+    def n_vectors(self) -> int:
+        """Vectors of label products. Only evaluations in rounds need those of the hold-out rows, which come last."""
+        classes = self.batches.n_classes
+        return self.n_sections + (self.n_holdout > 0) if classes is None else classes
+
+    def vectors_of(self, number: int) -> range:
+        """Return the numbers of the vectors of a section; see `by_section`."""
+        classes = self.batches.n_classes
+        if classes is None:
+            return range(number, number + 1)
+        return range(classes if number == 0 else 0)
 
     def numbers_of(self, batch: Batch) -> range:
-        """Return the numbers of the sections of a batch: its own, or all of them for the whole training set."""
+        """Return the numbers of the vectors of a batch: its own, or all of them for the whole training set."""
+        if self.batches.n_classes is not None:
+            return range(batch.index, batch.index + 1)
         if batch == WHOLE_SET or self.n_sections == 1:
             return range(self.n_sections)
         part = self.batches.part(batch)
