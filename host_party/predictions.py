@@ -243,11 +243,14 @@ class Predictions:
             if opened.n_counted is not None:
                 await asyncio.to_thread(check_counted, self._quota, Role.HOST, PREDICTION)
             else:
-                n_scores = release.n_common
+                points = _points_of(opened.model)
+                n_scores = release.n_common * len(points)
                 left = await asyncio.to_thread(spend_scores, n_scores, self._quota, PREDICTION)
                 if n_scores:
                     account = self._account(opened.request.dataset)
-                    await asyncio.to_thread(account.spend_point, *_point_of(opened.model), PREDICTION)
+                    n_columns = opened.model.steps.n_row_values
+                    for point in points:
+                        await asyncio.to_thread(account.spend_point, point, n_columns, PREDICTION)
                 self._audit.allowed(calling(), "GetScores", **opened.record, n_scores=n_scores, n_left=left)
                 opened.n_counted = n_scores
         opened.fetched.add(shard)
@@ -275,10 +278,10 @@ class Predictions:
             raise PolicyError(f"the host has {MAX_OPEN} predictions open, the maximum: wait until one has ended")
         check_scores(1, self._quota, PREDICTION)
         model = self._load_model(request)
-        self._account(request.dataset).check_point(*_point_of(model), PREDICTION)
+        self._account(request.dataset).check_further(_points_of(model), model.steps.n_row_values, PREDICTION)
         with ExitStack() as resources, self._writing():
             folder = resources.enter_context(scratch_folder(config.scratch_folder))
-            rows = ScoredRows(folder, table.id_columns)
+            rows = ScoredRows(folder, table.id_columns, len(model.parts))
             resources.callback(rows.finish)
             opened = _Open(name, request, table, model, folder, rows, resources)
             self._audit.allowed(calling(), "OpenPrediction", **opened.record)
@@ -370,7 +373,7 @@ class Predictions:
                 f"the host has {rows.n_ids} rows and the guest has {n_guest}: both must hold the same IDs; if they do"
                 " not, leave out --aligned"
             )
-        check_scores(rows.n_ids, self._quota, PREDICTION)
+        check_scores(rows.n_ids * len(opened.model.parts), self._quota, PREDICTION)
         quota = IdQuota.of(self.config)
         await asyncio.to_thread(spend_ids, n_guest, quota, Role.HOST)
         nonce = token_bytes(NONCE_BYTES)
@@ -461,10 +464,10 @@ class Predictions:
         return writing(Role.HOST, self.config.scratch_folder / SCRATCH)
 
 
-def _point_of(model: PartyModel) -> tuple[str, int]:
-    """Return the point at which a model scores rows, and how many values of a row determine its score."""
+def _points_of(model: PartyModel) -> list[str]:
+    """Return the points at which a model scores rows: one, or one for each class."""
     steps = model.steps
-    return point_of(steps, np.array(model.training_weights)), steps.n_row_values
+    return [point_of(steps, np.array(part.training_weights)) for part in model.parts]
 
 
 def _release_of(opened: _Open) -> ScoreRelease:

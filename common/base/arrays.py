@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 FloatVector = NDArray[np.float64]
 """Floating-point numbers, shape (n,)."""
 FloatMatrix = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 """Floating-point numbers, shape (n_rows, n_columns)."""
 IntMatrix = NDArray[np.int64]
 """Integers, shape (n_rows, n_columns)."""

@@ -95,10 +95,9 @@ def read_party_table(
     if not labelled and dataset.label is not None:
         raise ConfigError(f"dataset {job.dataset!r}: the host has no labels: leave out `label`, and exclude its column")
     if dataset.label is not None and len(dataset.label.classes or ()) != (job.classes or 0):
-        raise ConfigError(
-            f"dataset {job.dataset!r}: `label` names {len(dataset.label.classes or ('positive', 'negative'))} values, but"
-            f" the job has `classes: {'null' if job.classes is None else job.classes}`: both must agree"
-        )
+        names = len(dataset.label.classes or ("positive", "negative"))
+        has = "no `classes`" if job.classes is None else f"`classes: {job.classes}`"
+        raise ConfigError(f"dataset {job.dataset!r}: the label has {names} values, but the job has {has}: correct one")
     # How many rows the parties of another job have in common is not known yet.
     return read_table(dataset, scratch, is_trained=job.aligned)
 
@@ -281,15 +280,17 @@ def describe_scores_beyond(job: JobConfig, scores: FloatVector | None) -> str | 
 
     Args:
         job: a job on shares; other jobs have no range of scores.
-        scores: u of the hold-out rows at the end of the training, shape (n_holdout,); None if there are none.
+        scores: u of the hold-out rows at the end of the training, shape (n_models * n_holdout,); None if there are
+            none.
     """
     if job.protocol != "shares" or scores is None:
         return None
-    n_beyond = int(np.sum(np.abs(scores) > job.max_score))
+    largest = np.abs(scores).reshape(job.n_models, -1).max(axis=0)
+    n_beyond = int(np.sum(largest > job.max_score))
     if not n_beyond:
         return None
     return (
-        f"{n_beyond:,} of {len(scores):,} hold-out rows have a score of more than {job.max_score}, where the loss is "
+        f"{n_beyond:,} of {len(largest):,} hold-out rows have a score of more than {job.max_score}, where the loss is "
         "not the logistic one: set a larger `max_score` or `l2`"
     )
 

@@ -40,8 +40,10 @@ class TrainingBlock:
 
     def one_vs_rest(self) -> "Sequence[TrainingBlock]":
         """Return a block for each model of the job: this one, or one for each class, which is +1 and all others -1."""
-        if self.n_classes is None or self.labels is None or self.holdout_labels is None:
-            return [self] * (self.n_classes or 1)
+        if self.n_classes is None:
+            return [self]
+        if self.labels is None or self.holdout_labels is None:
+            return [replace(self, n_classes=None)] * self.n_classes
         return [
             replace(
                 self,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.arrays import FloatArray
 from trilateral.common.base.errors import Counted, DataError
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.features import Categories, Features
@@ -47,7 +47,7 @@ def score_table(
         ConfigError: there is no room for the columns.
         OSError: the rows cannot be written.
     """
-    steps, weights = model.steps, np.array(model.training_weights)
+    steps, weights = model.steps, model.score_weights
     categorical = steps.texts
     known = [column for column in categorical if column.known]
     n_present, n_known = Counter[str](), Counter[str]()
@@ -73,20 +73,20 @@ def score_table(
     return [repeated, *unknown] if repeated else unknown
 
 
-def score_features(steps: Preprocessing, weights: FloatVector, features: Features) -> FloatVector:
-    """Compute a party's part of the score of some rows, shape (n_rows,).
+def score_features(steps: Preprocessing, weights: FloatArray, features: Features) -> FloatArray:
+    """Compute a party's part of the score of some rows, shape (n_rows,), or (n_rows, n_classes).
 
     Args:
         steps: of the party's model.
-        weights: of its training columns, shape (n_columns,).
+        weights: of its training columns, shape (n_columns,) or (n_columns, n_classes).
         features: the rows, as `read_frame` and `stream_table` make them.
 
     Raises:
         DataError: a score overflows.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # The check below finds what overflows.
-        scores: FloatVector = steps.transform(features) @ weights
-    infinite = int((~np.isfinite(scores)).sum())
+        scores: FloatArray = steps.transform(features) @ weights
+    infinite = int((~np.isfinite(scores).reshape(len(scores), -1).all(axis=1)).sum())
     if infinite:
         raise DataError(
             f"{Counted(infinite):row has|rows have} values so far outside the training rows that the score overflows: "

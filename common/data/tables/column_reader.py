@@ -202,14 +202,14 @@ def read_labels(column: pa.ChunkedArray, label: LabelConfig, faults: Faults, fir
         y = {label_key(label.positive): 1.0, label_key(label.negative): -1.0}
     else:
         y = {label_key(value): float(number) for number, value in enumerate(label.classes)}
+    named = "two labels" if label.classes is None else "classes"
     # The last entry of both is for the code -1.
     labels = np.array([*(y.get(label_key(value), np.nan) for value in values), np.nan])[codes]
     missing = np.array([*(not value.strip() for value in values), True])[codes]
     faults.note(label.column, "has no label in {count} of {n_rows} rows: remove those rows", missing, first_row)
     faults.note(
         label.column,
-        f"has a value other than the {'two labels' if label.classes is None else 'classes'} in {{count}} of {{n_rows}} rows: "
-        + _braced(expected_labels(label)),
+        f"has a value other than the {named} in {{count}} of {{n_rows}} rows: " + _braced(expected_labels(label)),
         np.isnan(labels) & ~missing,
         first_row,
     )

@@ -320,7 +320,10 @@ class SharesArithmetic(ABC):
             )
 
     def _n_masked_columns(self, sender: Role) -> int:
-        """Return how many masked columns a party sends: D_A, or D_B and a D_q for each model, and with sample weights D_c and D_Y."""
+        """Return how many masked columns a party sends: D_A, or D_B and D_q, and with sample weights D_c and D_Y.
+
+        There is a D_q for each model.
+        """
         if sender is Role.HOST:
             return self._n_host
         return 2 * self._n_guest + 2 if self._fmt.weighted else self._n_guest + self._job.n_models
