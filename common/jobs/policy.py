@@ -534,7 +534,8 @@ def _check_batch(has: str, size: int, policy: Policy, role: Role) -> None:
 def _check_rounds(job: JobConfig, policy: Policy, n_batches: int, role: Role) -> None:
     rounds = max_rounds(job, n_batches)
     if rounds > policy.max_rounds:
-        has = f"{job.epochs} epochs of {n_batches} batches have {rounds} rounds"
+        parts = f"{n_batches} batches" if job.classes is None else f"{job.classes} classes"
+        has = f"{job.epochs} epochs of {parts} have {rounds} rounds"
         raise _too_large(role, "max_rounds", policy.max_rounds, has, rounds)
 
 

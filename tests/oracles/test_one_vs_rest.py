@@ -16,6 +16,7 @@ from trilateral import load_model as load_public
 from trilateral.cli.main import app
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.checks.tables import check_tables
 from trilateral.common.config.dataset import DatasetConfig, LabelConfig, PreprocessingConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy, ProcessConfig
@@ -53,7 +54,7 @@ def configured(folder: Path, **policy: object) -> Configs:
     for role in PARTIES:
         label = LabelConfig(classes=CLASSES) if role is Role.GUEST else None
         dataset = DatasetConfig(path=folder / f"{role}.csv", label=label, preprocessing=PreprocessingConfig(clip=None))
-        own = {"allow_prediction": True, "min_columns_per_point": 0.5} if role is Role.HOST else {}
+        own = {"allow_prediction": True, "min_columns_per_point": 0.2} if role is Role.HOST else {}
         lines = Policy(**lenient(role, min_key_bits=256, **own) | policy)
         configs[role] = configs[role].model_copy(update={"datasets": {DATASET: dataset}, "policy": lines})
     return configs
@@ -162,3 +163,33 @@ async def test_a_dataset_with_other_classes_than_the_job_is_refused(tmp_path: Pa
         assert status.detail == (
             f"the guest: dataset '{DATASET}': the label has 3 values, but the job has `classes: 4`: correct one"
         )
+
+
+async def test_a_job_that_is_stopped_in_its_second_class_resumes_to_the_same_models(tmp_path: Path) -> None:
+    write_classes(tmp_path)
+    configs = configured(tmp_path)
+    async with serving(configs) as client:
+        assert (await train_over_localhost(client, JOB)).state == JOB_STATE_FINISHED
+        stopped = JOB.model_copy(update={"name": "stopped"})
+        await client.start(stopped)
+        async for status in client.watch(stopped.name):
+            if status.batch == 2:
+                break
+        await client.stop(stopped.name)
+    async with serving(configs) as client:
+        await client.resume(stopped.name)
+        async for status in client.watch(stopped.name):
+            last = status
+    assert last.state == JOB_STATE_FINISHED, last.detail
+    for role in PARTIES:
+        whole, resumed = (load_model(JobFolder(configs[role].state, name).model) for name in (JOB.name, "stopped"))
+        for one, other in zip(whole.parts, resumed.parts, strict=True):
+            np.testing.assert_allclose(one.training_weights, other.training_weights, atol=5e-3)
+
+
+def test_check_counts_the_rows_of_each_class(tmp_path: Path) -> None:
+    table = write_classes(tmp_path)
+    config = configured(tmp_path)[Role.GUEST]
+    found = [finding.text for finding in check_tables(config, None)]
+    counts = ", ".join(str((table["label"] == name).sum()) for name in CLASSES)
+    assert any(f"rows by class, in the order of `label.classes`: {counts}" in text for text in found)
