@@ -49,7 +49,7 @@ def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("owner", PARTIES)
 def test_both_parties_end_with_the_roles_of_the_owner(owner: Role, times: int) -> None:
-    sides = parties(*(ROLES if each is owner else None for each in (Role.HOST, Role.GUEST)))
+    sides = parties(ROLES, None) if owner is Role.HOST else parties(None, ROLES)
     sent = exchange(sides, times=times)
     for side in sides.values():
         assert side.result is not None
