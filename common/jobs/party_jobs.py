@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
+import numpy as np
+
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import (
     BadKeyError,
@@ -37,12 +39,14 @@ from trilateral.common.data.party_data import (
     describe_scores_beyond,
     make_party_data,
     read_party_table,
+    split_rows,
 )
 from trilateral.common.data.tables.gathering import release_freed_memory
 from trilateral.common.data.tables.id_form import describe_changes, form_of
 from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.account import Account
+from trilateral.common.jobs.changed_rows import TrainedRows, check_changed_rows
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.job_account import JobAccount
@@ -440,12 +444,21 @@ class PartyJobs(ProcessJobs):
         scratch: Scratch,
     ) -> PreparedData:
         """Read the table and make the training columns. Nothing keeps the table, which the job needs no longer."""
-        table = await self._read(runner, dataset, job, record, permission, scratch=scratch)
+        table, common = await self._read(runner, dataset, job, record, permission, scratch=scratch)
         roles = None
         if job.holdout == "column":
             exchange = RoleExchange(self.role, Purpose.SPLIT, table.split, len(table.ids))
             roles = await self._row_roles(runner, Purpose.SPLIT, exchange, record)
+        if not record.resumed:
+            await runner.in_thread(self._check_changed_rows, job, record, common, roles)
         return await runner.in_thread(self._prepare, table, dataset, job, scratch, roles)
+
+    def _check_changed_rows(
+        self, job: JobConfig, record: PartyRecord, common: TrainedRows, roles: RoleVector | None
+    ) -> None:
+        train, _ = split_rows(len(common.rows), job, roles)
+        trained = replace(common, rows=common.rows[train])
+        check_changed_rows(self.journal, record.id, job, trained, policy=self.config.policy, role=self.role)
 
     async def _row_roles(
         self, runner: MachineRunner, purpose: Purpose, exchange: RoleExchange, record: PartyRecord
@@ -466,14 +479,17 @@ class PartyJobs(ProcessJobs):
         permission: Permission,
         *,
         scratch: Scratch,
-    ) -> PartyTable:
-        """Read the party's table, and select the rows that both parties have."""
-        if job.aligned:
-            return await self._read_all(runner, dataset, job, record, scratch)
-        if record.resumed:
+    ) -> tuple[PartyTable, TrainedRows]:
+        """Read the party's table, and select the rows that both parties have; also return which these are."""
+        if job.aligned or record.resumed:
             table = await self._read_all(runner, dataset, job, record, scratch)
+            n_rows = len(table.ids)
+            rows = np.arange(n_rows) if job.aligned else record.common_rows(n_rows)
+            common = TrainedRows(await runner.in_thread(table.ids.digest), rows, n_rows)
+            if job.aligned:
+                return table, common
             with self._naming(dataset):
-                return await runner.in_thread(table.select, record.common_rows(len(table.ids)))
+                return await runner.in_thread(table.select, rows), common
         with self._aligner.expect(runner.key, permission.check_again) as alignment:
             table = await self._read_all(runner, dataset, job, record, scratch)
             try:
@@ -493,8 +509,9 @@ class PartyJobs(ProcessJobs):
             raise DataError(
                 "the host and the guest have no IDs in common: compare how both write their IDs, and see `id_form`"
             )
+        common = TrainedRows(await runner.in_thread(table.ids.digest), aligned.rows, len(table.ids))
         with self._naming(dataset):
-            return await runner.in_thread(table.select, aligned.rows)
+            return await runner.in_thread(table.select, aligned.rows), common
 
     async def _read_all(
         self, runner: MachineRunner, dataset: DatasetConfig, job: JobConfig, record: PartyRecord, scratch: Scratch
