@@ -11,6 +11,7 @@ from trilateral.common.base.heap import trim_heap
 from trilateral.common.base.progress import Stage, report_progress
 from trilateral.common.config.dataset import ClassWeight, DatasetConfig, PreprocessingConfig
 from trilateral.common.config.job import JobConfig
+from trilateral.common.data.model.distributions import ColumnDistribution, fit_distributions
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.preprocessing.fit import N_PASSES
 from trilateral.common.data.tables.table import PartyTable, read_table
@@ -38,6 +39,8 @@ class PreparedData(PartyData):
     """Columns of the table that are not used although no setting excludes them: the reason by name of the column."""
     missing: Sequence[str] | None = None
     """The texts that meant a missing category; None if the file marked missing values itself."""
+    distributions: Mapping[str, ColumnDistribution] = field(default_factory=dict)
+    """Histograms of the columns that the model uses, on the training rows."""
 
 
 CheckSizes = Callable[[int], None]
@@ -125,6 +128,7 @@ def make_party_data(
     n_features = len(preprocessing.terms)
     _check_sizes(len(train), n_features, job)
     check_sizes(len(train))
+    distributions = fit_distributions(table.features, train, preprocessing.features)
     trim_heap()
     columns = scratch.array(np.float64, (len(train), preprocessing.n_columns))
     for rows in preprocessing.transform_blocks(table.features, train):
@@ -158,7 +162,9 @@ def make_party_data(
         weight_bits=None if weights is None else weights.bits,
     )
     left_out = {**table.left_out, **preprocessing.left_out}
-    return PreparedData(len(table.ids), table.ids.digest(), block, preprocessing, left_out, table.missing)
+    return PreparedData(
+        len(table.ids), table.ids.digest(), block, preprocessing, left_out, table.missing, distributions
+    )
 
 
 def check_labels(block: TrainingBlock) -> None:
