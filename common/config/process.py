@@ -231,6 +231,10 @@ class Policy(Settings):
     training columns, the guest knows the features of these rows up to a linear map. Each also tells the coordinator two
     figures about the guest's labels. Under `shares`, an evaluation gives the guest nothing, and the coordinator one
     figure."""
+    allow_warm_start: bool = True
+    """Whether a job may start from an earlier model (`start_from`). The coordinator then learns this party's weights of
+    that model, with three decimals, in the units of the new training columns. Set it to false if the state folder has
+    models that this coordinator must not learn."""
     share_holdout_scores: bool = True
     """Host only: whether to give the guest u_A of the hold-out rows at the end of a training, so that the guest can
     measure the model. If false, the host refuses every job with a hold-out."""

@@ -466,7 +466,8 @@ def _decode_stage(request: coordinator_pb2.ReportProgressRequest) -> StageProgre
 def _encode_ready(message: Ready) -> Fields:
     shares = None
     if message.shares is not None:
-        shares = coordinator_pb2.SharesReady(**asdict(message.shares) | {"penalty": message.shares.penalty.tolist()})
+        vectors = {"penalty": message.shares.penalty.tolist(), "start": message.shares.start.tolist()}
+        shares = coordinator_pb2.SharesReady(**asdict(message.shares) | vectors)
     return {"n_train": message.n_train, "n_columns": message.n_columns, "round": message.round, "shares": shares}
 
 
@@ -485,8 +486,11 @@ def _decode_shares_ready(shares: coordinator_pb2.SharesReady, n_columns: int) ->
         refuse(f"{shares.n_holdout} hold-out rows, norms of {bits[0]} bits and singular values of {bits[1]} bits")
     if (penalty < 0).any() or total_weight < 0:
         refuse("a negative penalty or total weight")
+    start = decode_floats(shares.start, "start")
+    if len(start) not in (0, n_columns):
+        refuse(f"a start of {len(start)} weights for {n_columns} columns")
     weight_bits = decode_weight_bits(shares.weight_bits) if shares.HasField("weight_bits") else None
-    return SharesReady(decode_seed(shares.seed), shares.n_holdout, *bits, penalty, weight_bits, total_weight)
+    return SharesReady(decode_seed(shares.seed), shares.n_holdout, *bits, penalty, weight_bits, total_weight, start)
 
 
 def _encode_rows_done(message: RowsDone) -> Fields:
