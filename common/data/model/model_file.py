@@ -169,7 +169,7 @@ class PartyModel(Settings):
             )
             further = [] if block.test_labels is None else [block.test_labels]
             evaluated = evaluate_sets(
-                data.sets,
+                data.sets if len(scores) else {},
                 scores,
                 np.concatenate([block.holdout_labels, *further]),
                 assessment,
