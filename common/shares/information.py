@@ -143,15 +143,19 @@ class SlopeFormat:
         """
         return _drop(self, n_padded)
 
-    def noise(self, n_padded: int) -> float:
-        """Return the standard deviation of the error of a sum that `ring.join_shares` returns.
+    def dropped(self, n_padded: int) -> float:
+        """Return the standard deviation of the error of a sum that comes from the bits that the parties drop."""
+        return math.pow(2, self.drop(n_padded) - self.sum_bits) / math.sqrt(6)
 
-        The dropped bits are one part. The other comes from columns that were rounded at random, with a variance of 1/6:
-        of c W (x_j + r_j)(x_k + r_k) for c W = 1/4, and with sample weights for their largest root mean square.
+    def noise(self, n_padded: int) -> float:
+        """Return the standard deviation of the whole error of a sum.
+
+        Beside the dropped bits, there is the error of columns that were rounded at random, with a variance of 1/6: of
+        c W (x_j + r_j)(x_k + r_k) for W = 1/4, and with sample weights for their largest root mean square.
         """
-        dropped = math.pow(2, self.drop(n_padded) - self.sum_bits) / math.sqrt(6)
         weight = 2.0 ** (_MEAN_SQUARE_BITS / 2) if self.fmt.weighted else 1.0
-        return math.hypot(dropped, weight / 4 * math.sqrt(2 * n_padded / 6) / self.fmt.column_scale)
+        of_columns = weight / 4 * math.sqrt(2 * n_padded / 6) / self.fmt.column_scale
+        return math.hypot(self.dropped(n_padded), of_columns)
 
 
 def _term_variance(wave_bits: int, g: int) -> Fraction:

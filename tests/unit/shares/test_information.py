@@ -132,8 +132,8 @@ def test_the_coordinator_reads_the_fisher_information(max_score: int, opener: Ro
         c = np.random.default_rng(3).integers(0, 8 << weight_bits, N_ROWS) / 2.0**weight_bits
     seen, wanted = information(slopes, X, w, opener, c), exact(np.hstack([X[role] for role in PARTIES]), w, c)
     # The series of the slope has an error of 1e-5, which the rows even out.
-    assert np.abs(seen - wanted).max() < 3e-6 * np.abs(wanted).max() + 4 * slopes.noise(N_ROWS)
-    assert slopes.noise(N_ROWS) < 3e-5 * np.abs(wanted).max()
+    assert np.abs(seen - wanted).max() < 3e-6 * np.abs(wanted).max() + 4 * slopes.dropped(N_ROWS)
+    assert slopes.dropped(N_ROWS) < 2e-5 * np.abs(wanted).max()
 
 
 def test_the_sums_stay_in_range_for_any_job() -> None:
@@ -146,4 +146,4 @@ def test_the_sums_stay_in_range_for_any_job() -> None:
             assert 0 < slopes.cut < 62
             assert slopes.drop(n_rows) < 60
             # A mean slope of 0.1 is known to 1e-3 everywhere, and to 1e-4 without weights.
-            assert slopes.noise(n_rows) < (1e-4 if bits is None else 2e-3) * 0.1 * n_rows
+            assert slopes.dropped(n_rows) < (1e-4 if bits is None else 2e-3) * 0.1 * n_rows
