@@ -205,6 +205,11 @@ class Policy(Settings):
     """The smallest batch and curvature batch in rows, regardless of the number of features. The coordinator sees means
     over batches. With the default, one row contributes at most one hundredth of a mean. If the guest weights its rows,
     a batch counts there as the number of equally weighted rows with the same variance, (sum c)^2 / sum c^2."""
+    min_changed_rows: Annotated[int, Field(ge=0)] = 100
+    """The smallest number of training rows in which two jobs on a dataset may differ, unless they have the same rows.
+    The difference of two results is a sum over the rows that differ. At most a twentieth of the training rows is asked
+    for. This party compares a job with those that its journal has, as long as its own table has the same IDs. 0 permits
+    any difference."""
     max_epochs: Annotated[int, Field(ge=1)] = 1000
     """The maximum number of epochs of a job."""
     max_rounds: Annotated[int, Field(ge=1)] = 10_000
@@ -215,6 +220,11 @@ class Policy(Settings):
     Each training gives the guest one equation about each of the host's columns for each of the guest's training columns
     in each batch; under `shares` one for each of its training columns and one for the loss. With as many equations as
     rows, the guest can solve for the values. `min_label_bits` is the guest's counterpart."""
+    share_inference: bool = False
+    """Whether a job may tell the *other* party the standard errors of its own weights, with the job's `inference`.
+    They come from the covariance of these weights, which is a function of every row's score: one equation for each pair
+    of the other party's training columns, counted like those of the weights. If two of its columns have only one row in
+    common, the covariance tells much about the score of that row. If false, this party refuses such jobs."""
     max_ids_a_day: DailyLimit = 20_000_000
     """The maximum number of IDs that the other party may bring to alignments in one day (UTC), counted over jobs,
     predictions and `trilateral align`. The other party learns of each ID whether this party holds it; with enough IDs
@@ -226,6 +236,10 @@ class Policy(Settings):
     training columns, the guest knows the features of these rows up to a linear map. Each also tells the coordinator two
     figures about the guest's labels. Under `shares`, an evaluation gives the guest nothing, and the coordinator one
     figure."""
+    allow_warm_start: bool = True
+    """Whether a job may start from an earlier model (`start_from`). The coordinator then learns this party's weights of
+    that model, with three decimals, in the units of the new training columns. Set it to false if the state folder has
+    models that this coordinator must not learn."""
     share_holdout_scores: bool = True
     """Host only: whether to give the guest u_A of the hold-out rows at the end of a training, so that the guest can
     measure the model. If false, the host refuses every job with a hold-out."""

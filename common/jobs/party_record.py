@@ -100,6 +100,11 @@ class PartyRecord:
         that round: each write waits for the disk."""
 
     @property
+    def id(self) -> bytes:
+        """Run ID of the job's first session."""
+        return self._id
+
+    @property
     def resumed(self) -> bool:
         """Whether the job continues from an earlier session."""
         return self._known is not None
