@@ -206,7 +206,7 @@ def _held_out(table: PartyTable, preprocessing: Preprocessing, sets: Sequence[Ro
     return columns.finish()
 
 
-def check_labels(block: TrainingBlock) -> None:
+def check_labels(block: TrainingBlock, *, is_chosen: bool = False) -> None:
     """Check that there are training rows and hold-out rows of both labels.
 
     Both parties draw the split from the job's seed, so it cannot depend on the labels: the host would have to be told
@@ -214,6 +214,8 @@ def check_labels(block: TrainingBlock) -> None:
 
     Args:
         block: of the rows that both parties have. A block without labels passes. Rows of weight 0 do not count.
+        is_chosen: whether the other party has chosen the hold-out rows. Then they may have one label only, because a
+            refusal would tell the other party about the labels of rows of its choice.
 
     Raises:
         DataError: rows of a label are missing. The text does not say which. A note for the guest has the numbers.
@@ -222,7 +224,7 @@ def check_labels(block: TrainingBlock) -> None:
         return
     train = _counting_labels(block.labels, block)
     sides = {"training": (train, MIN_TRAIN_OF_LABEL), "hold-out": (block.holdout_labels, MIN_HOLDOUT_OF_LABEL)}
-    if not len(block.holdout_labels):
+    if is_chosen or not len(block.holdout_labels):
         del sides["hold-out"]
     if all(_count_rarer(labels) >= needed for labels, needed in sides.values()):
         return

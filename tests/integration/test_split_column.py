@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
@@ -147,6 +148,20 @@ async def test_the_host_limits_how_many_rows_a_column_holds_out(tmp_path: Path) 
     configs[Role.HOST] = changed(configs[Role.HOST], {"max_holdout": 0.3})
     detail = await train(configs, JOB)
     assert detail.startswith("the host refuses the job under policy.max_holdout: the maximum is 0.3")
+
+
+async def test_a_host_does_not_learn_from_a_refusal_that_its_rows_have_one_label(tmp_path: Path) -> None:
+    configs = owned_by(Role.HOST, tmp_path)
+    guest = pd.read_csv(tmp_path / "guest.csv", dtype={"id": str}).sort_values("id")
+    host = pd.read_csv(tmp_path / "host.csv", dtype={"id": str}).sort_values("id")
+    negative = (guest["label"] == "no").to_numpy()
+    few = negative & (negative.cumsum() <= 3)
+    host.assign(sample=np.where(few, "val", "dev")).to_csv(tmp_path / "host.csv", index=False)
+    for protocol in PROTOCOLS:
+        job = under(protocol, JOB.model_copy(update={"name": protocol}))
+        assert await train(configs, job) == ""
+        (valid,) = load_model(JobFolder(configs[Role.GUEST].state, job.name).model).evaluation_sets
+        assert (valid.metrics.n_rows, valid.metrics.auc, valid.intervals.auc) == (3, None, None)
 
 
 async def test_a_job_with_a_random_hold_out_ignores_the_column(tmp_path: Path) -> None:
