@@ -232,8 +232,7 @@ def check_labels(block: TrainingBlock, *, is_chosen: bool = False) -> None:
     if "hold-out" in sides:
         text = (
             f"training needs {MIN_TRAIN_OF_LABEL} training rows and {MIN_HOLDOUT_OF_LABEL} hold-out row of each label,"
-            " and the split of this job does not give that: set another `seed`, another `holdout`, or `holdout: 0`;"
-            " with `holdout: column`, correct the `split` of the dataset"
+            " and the split of this job does not give that: set another `seed`, another `holdout`, or `holdout: 0`"
         )
     error = DataError(f"{text}; the log of the guest has the numbers")
     for side, (labels, _) in sides.items():

@@ -23,15 +23,16 @@ from tests.support.three_servers import (
     under,
     write_tables,
 )
+from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.dataset import SplitConfig
-from trilateral.common.config.job import JobConfig
+from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.model_file import load_model
 from trilateral.common.data.party_data import load_party_data
 from trilateral.common.data.tables.table import read_table
 from trilateral.common.jobs.folder import JobFolder
-from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING
 
 JOB = JobConfig(name="split", dataset=DATASET, key_bits=256, holdout="column", aligned=True)
 SPLIT = SplitConfig(column="sample", train=["dev"], valid=["val"], test=["test"], out_of_time=["oot"])
@@ -185,3 +186,33 @@ async def test_no_role_of_a_row_reaches_a_log_or_the_coordinator(
     assert repr(roles.tobytes()[:20])[2:-1] not in caplog.text
     files = [path for path in configs[Role.COORDINATOR].state.rglob("*") if path.is_file()]
     assert not any(roles.tobytes()[:20] in path.read_bytes() for path in files)
+
+
+@pytest.mark.parametrize("owner", PARTIES)
+async def test_a_resumed_job_keeps_the_roles_of_its_rows(owner: Role, tmp_path: Path) -> None:
+    job = JOB.model_copy(update={"algorithm": Sgd(), "batch": 40, "epochs": 30, "tolerance": 0.0, "aligned": False})
+    configs = owned_by(owner, tmp_path)
+    path = tmp_path / f"{owner}.csv"
+    content = path.read_text()
+    async with serving(configs) as client:
+        await client.start(job)
+        async for status in client.watch(job.name):
+            if status.state == JOB_STATE_TRAINING and status.round >= 8:
+                break
+        await client.stop(job.name)
+    path.write_text(content.replace(",oot\n", ",dev\n"))
+    async with serving(configs) as client:
+        await client.resume(job.name)
+        assert "the table has changed since the job began" in await end_of(client, job)
+    path.write_text(content)
+    async with serving(configs) as client:
+        await client.resume(job.name)
+        assert await end_of(client, job) == ""
+    check_model(configs, job, load(configs, owner, job))
+
+
+async def end_of(client: JobClient, job: JobConfig) -> str:
+    async for status in client.watch(job.name):
+        if status.state in (JOB_STATE_FINISHED, JOB_STATE_FAILED):
+            return "" if status.state == JOB_STATE_FINISHED else status.detail
+    raise AssertionError("the job has not ended")
