@@ -143,6 +143,9 @@ class SplitConfig(Settings):
 Limits = tuple[FiniteFloat | None, FiniteFloat | None]
 
 
+Transform = Literal["log", "log1p", "sqrt", "yeo_johnson"]
+
+
 class ColumnPreprocessing(Settings):
     """How a numeric column is prepared."""
 
@@ -156,6 +159,9 @@ class ColumnPreprocessing(Settings):
     limits: Limits | None = None
     """Two values, [lower, upper], at which values are clipped before anything is fitted, such as `[0, 120]`, or
     `[0, null]` for a lower limit alone. `clip` applies as well unless it is null."""
+    transform: Transform | None = None
+    """A transform of the clipped values: `log`, `log1p` (the logarithm of 1 + x), `sqrt`, or `yeo_johnson`, a power
+    that is fitted so that the values are close to a normal distribution. By default there is none."""
     standardise: bool = True
     """Whether to scale the column to mean 0 and standard deviation 1. If false, values keep their scale."""
 
@@ -169,9 +175,12 @@ class ColumnPreprocessing(Settings):
     @field_validator("limits")
     @classmethod
     def _check_limits(cls, limits: Limits | None) -> Limits | None:
-        if limits == (None, None):
+        if limits is None:
+            return None
+        lower, upper = limits
+        if lower is None and upper is None:
             raise ValueError("`limits` needs a lower or an upper value, such as [0, null]; or null for no limits")
-        if limits is not None and None not in limits and not limits[0] < limits[1]:
+        if lower is not None and upper is not None and lower >= upper:
             raise ValueError("`limits` needs two values, lower < upper, such as [0, 120]; or null")
         return limits
 

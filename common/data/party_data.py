@@ -11,6 +11,7 @@ from trilateral.common.base.heap import trim_heap
 from trilateral.common.base.progress import Stage, report_progress
 from trilateral.common.config.dataset import ClassWeight, DatasetConfig, PreprocessingConfig
 from trilateral.common.config.job import JobConfig
+from trilateral.common.data.model.distributions import ColumnDistribution, fit_distributions
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.preprocessing.fit import N_PASSES
 from trilateral.common.data.tables.table import PartyTable, read_table
@@ -43,6 +44,8 @@ class PreparedData(PartyData):
     """The texts that meant a missing category; None if the file marked missing values itself."""
     sets: Mapping[str, int] = field(default_factory=dict)
     """How many rows each evaluation set has, in their order: the hold-out rows are the first set."""
+    distributions: Mapping[str, ColumnDistribution] = field(default_factory=dict)
+    """Histograms of the columns that the model uses, on the training rows."""
 
 
 CheckSizes = Callable[[int], None]
@@ -136,6 +139,7 @@ def make_party_data(
     n_features = len(preprocessing.terms)
     _check_sizes(len(train), n_features, job)
     check_sizes(len(train))
+    distributions = fit_distributions(table.features, train, preprocessing.features)
     trim_heap()
     columns = scratch.array(np.float64, (len(train), preprocessing.n_columns))
     for rows in preprocessing.transform_blocks(table.features, train):
@@ -170,7 +174,9 @@ def make_party_data(
     )
     left_out = {**table.left_out, **preprocessing.left_out}
     n_of_set = {name: len(rows) for name, rows in sets.items() if len(rows)}
-    return PreparedData(len(table.ids), table.ids.digest(), block, preprocessing, left_out, table.missing, n_of_set)
+    return PreparedData(
+        len(table.ids), table.ids.digest(), block, preprocessing, left_out, table.missing, n_of_set, distributions
+    )
 
 
 def split_rows(n_rows: int, job: JobConfig, roles: RoleVector | None) -> tuple[Rows, dict[str, Rows]]:

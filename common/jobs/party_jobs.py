@@ -29,7 +29,8 @@ from trilateral.common.compute.engine import Engine, OpenEngine
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
-from trilateral.common.data.model.model_file import PartyModel, save_model
+from trilateral.common.data.model.model_file import NoModelError, PartyModel, load_model, save_model
+from trilateral.common.data.model.warm_start import warm_start
 from trilateral.common.data.party_data import (
     PreparedData,
     check_labels,
@@ -73,7 +74,7 @@ from trilateral.common.paillier.weak_keys import tabulate
 from trilateral.common.pb.v1.coordinator_pb2 import ReportWaitingRequest, ReportWaitingResponse
 from trilateral.common.protocol.alignment import Aligned, AlignmentProgress
 from trilateral.common.protocol.arithmetic import PaillierSession, Session, SharesSession
-from trilateral.common.protocol.block import PartyData, TrainingBlock
+from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.bounds import max_evaluations
 from trilateral.common.protocol.label_secrecy import draw_start
 from trilateral.common.protocol.messages import (
@@ -281,10 +282,11 @@ class PartyJobs(ProcessJobs):
                 self._check_rows(job, data)
                 permission.account = JobAccount(job, key.run_id, record, lambda: self._account_of(job.dataset), data)
                 await runner.in_thread(permission.account.open, self._quota)
-            start = await runner.in_thread(self._start, job, record, data.block)
-            permission.secrecy = await runner.in_thread(label_secrecy, job, data.block, secret_start=start is not None)
+            start = await runner.in_thread(self._start, job, record, data, dataset)
+            is_secret = start is not None and job.protocol == "paillier"
+            permission.secrecy = await runner.in_thread(label_secrecy, job, data.block, secret_start=is_secret)
             session = (
-                SharesSession(offer.seed, engine, scratch)
+                SharesSession(offer.seed, engine, scratch, start)
                 if cipher is None
                 else PaillierSession(await cipher, start, engine, scratch)
             )
@@ -353,14 +355,34 @@ class PartyJobs(ProcessJobs):
         self.journal.set_outcome(job_id, Outcome.FINISHED)
         _log_result(job, result)
 
-    def _start(self, job: JobConfig, record: PartyRecord, block: TrainingBlock) -> FloatVector | None:
-        """Return the guest's secret first weights, the same in every session of a job.
+    def _start(
+        self, job: JobConfig, record: PartyRecord, data: PreparedData, dataset: DatasetConfig
+    ) -> FloatVector | None:
+        """Return this party's first weights, the same in every session of a job; None for zero.
 
-        There are none at the host, nor under the protocol on shares, where no party learns a step.
+        Under Paillier, the guest's are secret. Under the protocol on shares, where no party learns a step, they are
+        those of an earlier model, if the job starts from one.
         """
+        if job.start_from is not None:
+            with self._naming(dataset):
+                return record.start(lambda: self._warm_start(job.start_from or "", data))
         if self.role is Role.HOST or job.protocol == "shares":
             return None
-        return record.start(lambda: draw_start(block.columns))
+        return record.start(lambda: draw_start(data.block.columns))
+
+    def _warm_start(self, earlier: str, data: PreparedData) -> FloatVector:
+        try:
+            model = load_model(JobFolder(self.config.state, earlier).model)
+        except NoModelError:
+            raise DataError(
+                f"there is no model of job {earlier} to start from: name a finished job, or leave out `start_from`"
+            ) from None
+        except DataError as error:
+            log.error("%s", error)
+            raise DataError(f"the model of job {earlier} cannot be read: see the log of this process") from None
+        if model.role is not self.role:
+            raise DataError(f"the file for the model of job {earlier} holds the part of the other party")
+        return warm_start(model, data.preprocessing)
 
     def _begin_record(self, key: JobKey, job: JobConfig, job_id: bytes, known: Record | None) -> PartyRecord:
         if known is None:

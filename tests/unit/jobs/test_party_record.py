@@ -49,6 +49,8 @@ def test_a_column_with_settings_of_0_1_0_has_the_digest_of_then() -> None:
         {"repeated_ids": "first"},
         {"preprocessing": {"constant": "refuse"}},
         {"preprocessing": {"limits": [0, None]}},
+        {"preprocessing": {"transform": "sqrt"}},
+        {"preprocessing": {"columns": {"a": {"transform": "sqrt"}}}},
         {"preprocessing": {"columns": {"a": {"limits": [0, 1]}}}},
         {"exclude": ["a"]},
     ],

@@ -111,8 +111,9 @@ def ready(draw: st.DrawFn) -> Ready:
     n_columns = draw(st.integers(1, 9))
     penalties = arrays(np.float64, draw(st.sampled_from((0, n_columns))), elements=st.floats(0, 1e9))
     bits = st.integers(-64, 64)
+    starts = arrays(np.float64, draw(st.sampled_from((0, n_columns))), elements=st.floats(-1e9, 1e9))
     shares = st.builds(
-        SharesReady, seeds, st.integers(0, 2**31), bits, bits, penalties, weight_bits, st.floats(0, 1e18)
+        SharesReady, seeds, st.integers(0, 2**31), bits, bits, penalties, weight_bits, st.floats(0, 1e18), starts
     )
     return Ready(draw(counts), n_columns, draw(uint32), draw(st.none() | shares))
 
@@ -367,6 +368,8 @@ WRONG_SHARES_READY: list[dict[str, Any]] = [
     {"penalty": [1.0]},
     {"penalty": [1.0, -1.0]},
     {"penalty": [1.0, float("nan")]},
+    {"start": [1.0]},
+    {"start": [1.0, float("nan")]},
     {"weight_bits": 33},
     {"total_weight": -1.0},
     {"total_weight": float("inf")},
