@@ -208,8 +208,8 @@ class Policy(Settings):
     min_changed_rows: Annotated[int, Field(ge=0)] = 100
     """The smallest number of training rows in which two jobs on a dataset may differ, unless they have the same rows.
     The difference of two results is a sum over the rows that differ. At most a twentieth of the training rows is asked
-    for. This party compares a job with those that its journal has, as long as its own table has the same IDs. 0 permits
-    any difference."""
+    for. With `evaluate_every`, the same holds for the rows that are evaluated. This party compares a job with those
+    that its journal has, as long as its own table has the same IDs. 0 permits any difference."""
     max_epochs: Annotated[int, Field(ge=1)] = 1000
     """The maximum number of epochs of a job."""
     max_rounds: Annotated[int, Field(ge=1)] = 10_000

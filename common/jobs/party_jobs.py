@@ -47,7 +47,7 @@ from trilateral.common.data.tables.id_form import describe_changes, form_of
 from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.account import Account
-from trilateral.common.jobs.changed_rows import TrainedRows, check_changed_rows
+from trilateral.common.jobs.changed_rows import EVALUATED, TRAINED, UsedRows, check_changed_rows
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.job_account import JobAccount
@@ -476,11 +476,14 @@ class PartyJobs(ProcessJobs):
         return await runner.in_thread(self._prepare, table, dataset, job, scratch, roles)
 
     def _check_changed_rows(
-        self, job: JobConfig, record: PartyRecord, common: TrainedRows, roles: RoleVector | None
+        self, job: JobConfig, record: PartyRecord, common: UsedRows, roles: RoleVector | None
     ) -> None:
-        train, _ = split_rows(len(common.rows), job, roles)
-        trained = replace(common, rows=common.rows[train])
-        check_changed_rows(self.journal, record.id, job, trained, policy=self.config.policy, role=self.role)
+        train, sets = split_rows(len(common.rows), job, roles)
+        used = {TRAINED: train}
+        if job.evaluate_every is not None:
+            used[EVALUATED] = next(iter(sets.values()))
+        in_table = {fact: replace(common, rows=common.rows[rows]) for fact, rows in used.items()}
+        check_changed_rows(self.journal, record.id, job, in_table, policy=self.config.policy, role=self.role)
 
     async def _row_roles(
         self, runner: MachineRunner, purpose: Purpose, exchange: RoleExchange, record: PartyRecord
@@ -501,13 +504,13 @@ class PartyJobs(ProcessJobs):
         permission: Permission,
         *,
         scratch: Scratch,
-    ) -> tuple[PartyTable, TrainedRows]:
+    ) -> tuple[PartyTable, UsedRows]:
         """Read the party's table, and select the rows that both parties have; also return which these are."""
         if job.aligned or record.resumed:
             table = await self._read_all(runner, dataset, job, record, scratch)
             n_rows = len(table.ids)
             rows = np.arange(n_rows) if job.aligned else record.common_rows(n_rows)
-            common = TrainedRows(await runner.in_thread(table.ids.digest), rows, n_rows)
+            common = UsedRows(await runner.in_thread(table.ids.digest), rows, n_rows)
             if job.aligned:
                 return table, common
             with self._naming(dataset):
@@ -531,7 +534,7 @@ class PartyJobs(ProcessJobs):
             raise DataError(
                 "the host and the guest have no IDs in common: compare how both write their IDs, and see `id_form`"
             )
-        common = TrainedRows(await runner.in_thread(table.ids.digest), aligned.rows, len(table.ids))
+        common = UsedRows(await runner.in_thread(table.ids.digest), aligned.rows, len(table.ids))
         with self._naming(dataset):
             return await runner.in_thread(table.select, aligned.rows), common
 
@@ -565,7 +568,7 @@ class PartyJobs(ProcessJobs):
         report_progress(Stage.PREPARING, 0, 1)
         with self._naming(dataset):
             data = make_party_data(table, dataset.preprocessing, job, check, scratch, roles=roles)
-            check_labels(data.block)
+            check_labels(data.block, is_chosen=roles is not None and table.split is None)
         if few := describe_few_labels(data.block):
             log.warning("job %s: %s", job.name, few)
         for text in describe_left_out(data.left_out):
