@@ -5,8 +5,9 @@ import hashlib
 import numpy as np
 import pytest
 
-from trilateral.common.curve25519.points import KEY_BYTES, derive_keys, encode_to_curve, multiply
+from trilateral.common.curve25519.points import KEY_BYTES, derive_keys, encode_to_curve, multiply, split_points
 from trilateral.common.data.alignment import labelled_list
+from trilateral.common.data.alignment.intersection import blind
 from trilateral.common.data.alignment.labelled_list import (
     DOMAIN,
     ENTRY_BYTES,
@@ -18,7 +19,6 @@ from trilateral.common.data.alignment.labelled_list import (
     new_key,
     sort_entries,
 )
-from trilateral.common.data.alignment.intersection import blind
 
 ALL_IDS = [f"{number:04d}" for number in range(200)]
 """Every ID that there can be: both sides can list them all."""
@@ -48,7 +48,7 @@ def one_mask(point: bytes, text: bytes) -> bytes:
 def test_the_host_tries_all_ids_on_a_point(protected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has seen the points of an earlier question, whose ID it knows by now: the keys might be the same ones."""
     if not protected:
-        monkeypatch.setattr(labelled_list, "token_bytes", lambda n: bytes(n))
+        monkeypatch.setattr(labelled_list, "token_bytes", bytes)
     seen = Query.of([ASKED]).points
     guessed = derive_keys(bytes(32), 1)
     tried = {multiply(guessed, encode_to_curve([one.encode()], DOMAIN)): one for one in ALL_IDS}
@@ -67,7 +67,7 @@ def test_the_guest_tries_all_ids_on_the_list(protected: bool, monkeypatch: pytes
     texts = [one.encode() for one in ALL_IDS]
     tried = [labelled_list._digest(point, text) for point in (known[0], bytes(32)) for text in texts]
     for points in (encode_to_curve(texts, DOMAIN), multiply(new_key(), encode_to_curve(texts, DOMAIN))):
-        tried += map(labelled_list._digest, labelled_list.split_points(points), texts)
+        tried += map(labelled_list._digest, split_points(points), texts)
     found = {entries.open(digest) for digest in tried} - {None}
     assert found == (set() if protected else {*SCORES})
     assert entries.open(known[0]) == SCORES[33]
@@ -90,7 +90,7 @@ def test_the_guest_compares_two_lists_to_find_the_rows_that_changed(
     protected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not protected:
-        monkeypatch.setattr(labelled_list, "token_bytes", lambda n: bytes(n))
+        monkeypatch.setattr(labelled_list, "token_bytes", bytes)
     before = a_list(labelled_list.new_key())
     SCORES_AFTER = SCORES + (np.arange(len(SCORES)) == 33)
     after = LabelledList(sort_entries(make_entries(labelled_list.new_key(), HOST_IDS, SCORES_AFTER))[0])

@@ -1,15 +1,16 @@
 """A labelled set intersection: a list of masked scores that a guest opens one ID at a time.
 
-The host draws a key b for each list. For each of its IDs y it computes F(y) = BLAKE2b(H(y)^b, y), whose first bytes are
-a tag and whose last bytes mask the score of y. The list has tag and masked score of each ID, sorted by tag. The guest
-gets the list once. To look up an ID x it sends H(x)^a, with a new key a, and the host answers H(x)^ab. The guest removes
-a and computes F(x). If the tag is in the list, the mask gives the score.
+The host draws a key b for each list. For each of its IDs y it computes F(y) = BLAKE2b(H(y)^b, y), whose first bytes
+are a tag and whose last bytes mask the score of y. The list has tag and masked score of each ID, sorted by tag. The
+guest gets the list once. To look up an ID x it sends H(x)^a, with a new key a, and the host answers H(x)^ab. The
+guest removes a and computes F(x). If the tag is in the list, the mask gives the score.
 
-F is an oblivious pseudorandom function (2HashDH of Jarecki, Kiayias and Krawczyk 2014). The host learns how many points
-it answers, and nothing else: H(x)^a is a random point of the subgroup, whatever x is, and the guest does not say whether
-it has found x. n answers give the guest F of at most n texts, provided that one-more Diffie-Hellman is hard on the
-curve, in the random oracle model; the rest of the list looks random. So n answers open at most n scores, and none of an
-ID that the guest does not know. Lists with different keys are unrelated. Without b, a list is of no use.
+F is an oblivious pseudorandom function (2HashDH of Jarecki, Kiayias and Krawczyk 2014). The host learns how many
+points it answers, and nothing else: H(x)^a is a random point of the subgroup, whatever x is, and the guest does not
+say whether it has found x. n answers give the guest F of at most n texts, provided that one-more Diffie-Hellman is
+hard on the curve, in the random oracle model; the rest of the list looks random. So n answers open at most n scores,
+and none of an ID that the guest does not know. Lists with different keys are unrelated. Without b, a list is of no
+use.
 
 docs/security.md says why the curve permits this for parties that deviate.
 """

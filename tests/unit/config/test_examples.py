@@ -62,6 +62,7 @@ def test_jobs_show_every_option(path: Path) -> None:
 
 
 ENGINE = ["engine", "kind", "scheduler"]
+ONLINE = ["online", "precompute", "max_per_second"]
 OPERATORS = ["operators", "start", "stop", "watch"]
 
 
@@ -69,11 +70,11 @@ OPERATORS = ["operators", "start", "stop", "watch"]
 @pytest.mark.parametrize(
     ("role", "means_nothing_there"),
     [
-        (Role.HOST, [*OPERATORS, "label", *GUEST_POLICY]),
-        (Role.GUEST, [*OPERATORS, *HOST_POLICY]),
+        (Role.HOST, [*OPERATORS, "label", *GUEST_POLICY, "max_per_second"]),
+        (Role.GUEST, [*OPERATORS, *HOST_POLICY, "precompute"]),
         (
             Role.COORDINATOR,
-            ["datasets", "policy", *Policy.model_fields, "scratch", *ScratchConfig.model_fields, *ENGINE],
+            ["datasets", "policy", *Policy.model_fields, "scratch", *ScratchConfig.model_fields, *ENGINE, *ONLINE],
         ),
     ],
 )
