@@ -354,8 +354,7 @@ def _score_given(model: PartyModel, given: Sequence[Features]) -> FloatVector:
     try:
         columns = {name: _alike([features[name] for features in given]) for name in steps.features}
         frame = pd.DataFrame(columns, index=range(len(given)))
-        categorical = [column for column in steps.columns if column.kind == "category"]
-        read = read_frame(frame, steps.features, categorical, model.missing)
+        read = read_frame(frame, steps.features, steps.texts, model.missing)
     except OverflowError:
         raise DataError("a feature of a row is a number of more than 64 bits: write categories as text") from None
     return score_features(steps, np.array(model.training_weights), read)

@@ -18,13 +18,15 @@ from trilateral.common.base.tasks import start
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
+from trilateral.common.data.model.distributions import ShiftCounter, describe_shift
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.model.scoring import score_table
 from trilateral.common.data.model.spool import ScoredRows
 from trilateral.common.data.party_data import describe_left_out
 from trilateral.common.data.tables.id_form import form_of
 from trilateral.common.jobs.account import Account
-from trilateral.common.jobs.folder import writing
+from trilateral.common.jobs.drift_file import keep_shift
+from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.policy import (
     PREDICTION,
@@ -304,9 +306,17 @@ class Predictions:
             if opened.stopped.is_set():
                 raise PeerError("the prediction has ended")
 
+        name, dataset, counter = (
+            opened.request.run.name,
+            opened.request.dataset,
+            ShiftCounter(opened.model.distributions),
+        )
+
         def read() -> list[str]:
             with self._scratch.open() as scratch:
-                return score_table(opened.model, opened.table, opened.rows, check_stopped, scratch)
+                warnings = score_table(opened.model, opened.table, opened.rows, check_stopped, scratch, shift=counter)
+            keep_shift(JobFolder(self.config.state, name), dataset, counter.shift)
+            return warnings
 
         try:
             with self._using_table():
@@ -315,10 +325,12 @@ class Predictions:
             self._end(opened)
             raise
         for warning in warnings:
-            log.warning("job %s: dataset %s: %s", opened.request.run.name, opened.request.dataset, warning)
+            log.warning("job %s: dataset %s: %s", name, dataset, warning)
         for note in describe_left_out(opened.model.left_out):
-            log.info("job %s: dataset %s: %s", opened.request.run.name, opened.request.dataset, note)
-        log.info("job %s: scored %d rows for a prediction", opened.request.run.name, opened.rows.n_ids)
+            log.info("job %s: dataset %s: %s", name, dataset, note)
+        if shift := describe_shift(counter.shift):
+            log.info("job %s: dataset %s: %s", name, dataset, shift)
+        log.info("job %s: scored %d rows for a prediction", name, opened.rows.n_ids)
 
     async def _align(self, opened: _Open, align_request: AlignRequest) -> AlignAnswer:
         return await (

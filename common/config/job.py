@@ -109,10 +109,11 @@ class JobConfig(Settings):
     The default, 0, means no penalty. The intercept is never penalised."""
     intercept: bool = True
     """Whether the model has an intercept. The guest adds it as a column of ones, which the penalty leaves out."""
-    holdout: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    holdout: Annotated[float, Field(ge=0, lt=1)] | Literal["column"] = 0.2
     """Share of the rows that are kept out of training. On these rows the guest measures and calibrates the model at the
     end. 0 trains on all rows; there are then no quality figures, and the calibration knows only the rate of positive
-    rows."""
+    rows. `column` lets a column of one party decide which rows train and which evaluate the model: see the `split` of
+    its dataset."""
     evaluate_every: Annotated[int, Field(ge=1)] | None = None
     """Epochs between evaluations on the hold-out rows during training. By default the only evaluation is at the
     end."""
@@ -120,6 +121,10 @@ class JobConfig(Settings):
     """Training stops after this many evaluations in a row that do not lower the hold-out log loss by more than
     `tolerance`. The result is then the best evaluated model. Requires `evaluate_every`. By default evaluations do not
     affect training."""
+    start_from: JobName | None = None
+    """With `shares`: name of an earlier job with the same features, on the same or on other rows. Each party starts
+    from its part of that job's model, which saves rounds. The coordinator learns these weights. By default the training
+    starts at zero."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of the hold-out split and of the batches. It has no effect on cryptographic randomness."""
     key_bits: Annotated[int, Field(ge=256, le=8192, multiple_of=2)] = 2048
@@ -153,6 +158,11 @@ class JobConfig(Settings):
         return "logistic loss" if self.protocol == "shares" else "Taylor loss"
 
     @property
+    def has_row_roles(self) -> bool:
+        """Whether a party tells the other one what rows are for."""
+        return self.holdout == "column"
+
+    @property
     def curvature_batch(self) -> int | None:
         """Rows in the batch of a curvature pair; None if pairs use the batch of their round, or there are none."""
         return self.algorithm.curvature_batch if self.algorithm.name == "sqn" else None
@@ -163,6 +173,13 @@ class JobConfig(Settings):
             raise ValueError("lbfgs works on the whole training set: remove `batch`, or set it to `all`")
         if self.protocol == "shares" and self.algorithm.name == "sqn":
             raise ValueError("`shares` measures no curvature: set the algorithm to `lbfgs` or `sgd`")
+        if self.start_from is not None and self.protocol != "shares":
+            raise ValueError(
+                "`start_from` needs `protocol: shares`: under `paillier`, the guest's secret start protects its labels,"
+                " and the coordinator would learn a start; remove `start_from`, or set that protocol"
+            )
+        if self.start_from == self.name:
+            raise ValueError("`start_from` names the job itself: name an earlier job, or give this job another name")
         other, foreign = ("shares", SHARES_OPTIONS) if self.protocol == "paillier" else ("paillier", PAILLIER_OPTIONS)
         for name in foreign:
             # The job that travels has all options. At its default, an option has no effect.

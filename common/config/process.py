@@ -205,6 +205,11 @@ class Policy(Settings):
     """The smallest batch and curvature batch in rows, regardless of the number of features. The coordinator sees means
     over batches. With the default, one row contributes at most one hundredth of a mean. If the guest weights its rows,
     a batch counts there as the number of equally weighted rows with the same variance, (sum c)^2 / sum c^2."""
+    min_changed_rows: Annotated[int, Field(ge=0)] = 100
+    """The smallest number of training rows in which two jobs on a dataset may differ, unless they have the same rows.
+    The difference of two results is a sum over the rows that differ. At most a twentieth of the training rows is asked
+    for. This party compares a job with those that its journal has, as long as its own table has the same IDs. 0 permits
+    any difference."""
     max_epochs: Annotated[int, Field(ge=1)] = 1000
     """The maximum number of epochs of a job."""
     max_rounds: Annotated[int, Field(ge=1)] = 10_000
@@ -226,12 +231,20 @@ class Policy(Settings):
     training columns, the guest knows the features of these rows up to a linear map. Each also tells the coordinator two
     figures about the guest's labels. Under `shares`, an evaluation gives the guest nothing, and the coordinator one
     figure."""
+    allow_warm_start: bool = True
+    """Whether a job may start from an earlier model (`start_from`). The coordinator then learns this party's weights of
+    that model, with three decimals, in the units of the new training columns. Set it to false if the state folder has
+    models that this coordinator must not learn."""
     share_holdout_scores: bool = True
     """Host only: whether to give the guest u_A of the hold-out rows at the end of a training, so that the guest can
     measure the model. If false, the host refuses every job with a hold-out."""
     max_holdout: Annotated[float, Field(ge=0, lt=1)] = 0.5
     """Host only: the largest share of the rows that one job may hold out, for which the guest is given u_A. Jobs with
     different seeds hold out different rows; `max_scores_a_day` limits them all together."""
+    share_split: bool = False
+    """Whether to tell the other party what the `split` column of this party's dataset says about each common row: that
+    it trains, which set of rows it evaluates, or that it is unused. Otherwise this party refuses jobs with `holdout:
+    column` on such a dataset."""
     allow_prediction: bool = False
     """Host only: whether to give the guest u_A of the rows that it asks to predict. Prediction is impossible without
     it. The permission is separate from the others because of what it reveals: with as many rows as the host has

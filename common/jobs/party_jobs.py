@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
+import numpy as np
+
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import (
     BadKeyError,
@@ -27,7 +29,8 @@ from trilateral.common.compute.engine import Engine, OpenEngine
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
-from trilateral.common.data.model.model_file import PartyModel, save_model
+from trilateral.common.data.model.model_file import NoModelError, PartyModel, load_model, save_model
+from trilateral.common.data.model.warm_start import warm_start
 from trilateral.common.data.party_data import (
     PreparedData,
     check_labels,
@@ -37,12 +40,14 @@ from trilateral.common.data.party_data import (
     describe_scores_beyond,
     make_party_data,
     read_party_table,
+    split_rows,
 )
 from trilateral.common.data.tables.gathering import release_freed_memory
 from trilateral.common.data.tables.id_form import describe_changes, form_of
 from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.account import Account
+from trilateral.common.jobs.changed_rows import TrainedRows, check_changed_rows
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.job_account import JobAccount
@@ -55,6 +60,7 @@ from trilateral.common.jobs.policy import (
     check_holdout,
     check_offer,
     check_sizes,
+    check_split,
     label_secrecy,
 )
 from trilateral.common.jobs.process_jobs import ProcessJobs
@@ -68,7 +74,7 @@ from trilateral.common.paillier.weak_keys import tabulate
 from trilateral.common.pb.v1.coordinator_pb2 import ReportWaitingRequest, ReportWaitingResponse
 from trilateral.common.protocol.alignment import Aligned, AlignmentProgress
 from trilateral.common.protocol.arithmetic import PaillierSession, Session, SharesSession
-from trilateral.common.protocol.block import PartyData, TrainingBlock
+from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.bounds import max_evaluations
 from trilateral.common.protocol.label_secrecy import draw_start
 from trilateral.common.protocol.messages import (
@@ -83,6 +89,7 @@ from trilateral.common.protocol.messages import (
 )
 from trilateral.common.protocol.party import CheckPeer
 from trilateral.common.protocol.phases import Phase
+from trilateral.common.protocol.row_roles import Purpose, RoleExchange, RoleVector
 from trilateral.common.rpc.access import calling
 from trilateral.common.rpc.calls import call_peer
 from trilateral.common.rpc.channel import Peer
@@ -267,23 +274,19 @@ class PartyJobs(ProcessJobs):
             # Nothing needs the key while the table is read.
             cipher = runner.beside(self._make_cipher, offer) if job.protocol == "paillier" else None
             with permission.recording():
-                # No variable keeps the table, which the job does not need from here on.
-                data = permission.data = await runner.in_thread(
-                    self._prepare,
-                    await self._read(runner, dataset, job, record, permission, scratch=scratch),
-                    dataset,
-                    job,
-                    scratch,
+                data = permission.data = await self._read_and_prepare(
+                    runner, dataset, job, record, permission, scratch=scratch
                 )
                 await runner.in_thread(release_freed_memory)
                 await runner.in_thread(record.check_columns, data.block.columns)
-                self._check_rows(job, data.block)
+                self._check_rows(job, data)
                 permission.account = JobAccount(job, key.run_id, record, lambda: self._account_of(job.dataset), data)
                 await runner.in_thread(permission.account.open, self._quota)
-            start = await runner.in_thread(self._start, job, record, data.block)
-            permission.secrecy = await runner.in_thread(label_secrecy, job, data.block, secret_start=start is not None)
+            start = await runner.in_thread(self._start, job, record, data, dataset)
+            is_secret = start is not None and job.protocol == "paillier"
+            permission.secrecy = await runner.in_thread(label_secrecy, job, data.block, secret_start=is_secret)
             session = (
-                SharesSession(offer.seed, engine, scratch)
+                SharesSession(offer.seed, engine, scratch, start)
                 if cipher is None
                 else PaillierSession(await cipher, start, engine, scratch)
             )
@@ -352,14 +355,34 @@ class PartyJobs(ProcessJobs):
         self.journal.set_outcome(job_id, Outcome.FINISHED)
         _log_result(job, result)
 
-    def _start(self, job: JobConfig, record: PartyRecord, block: TrainingBlock) -> FloatVector | None:
-        """Return the guest's secret first weights, the same in every session of a job.
+    def _start(
+        self, job: JobConfig, record: PartyRecord, data: PreparedData, dataset: DatasetConfig
+    ) -> FloatVector | None:
+        """Return this party's first weights, the same in every session of a job; None for zero.
 
-        There are none at the host, nor under the protocol on shares, where no party learns a step.
+        Under Paillier, the guest's are secret. Under the protocol on shares, where no party learns a step, they are
+        those of an earlier model, if the job starts from one.
         """
+        if job.start_from is not None:
+            with self._naming(dataset):
+                return record.start(lambda: self._warm_start(job.start_from or "", data))
         if self.role is Role.HOST or job.protocol == "shares":
             return None
-        return record.start(lambda: draw_start(block.columns))
+        return record.start(lambda: draw_start(data.block.columns))
+
+    def _warm_start(self, earlier: str, data: PreparedData) -> FloatVector:
+        try:
+            model = load_model(JobFolder(self.config.state, earlier).model)
+        except NoModelError:
+            raise DataError(
+                f"there is no model of job {earlier} to start from: name a finished job, or leave out `start_from`"
+            ) from None
+        except DataError as error:
+            log.error("%s", error)
+            raise DataError(f"the model of job {earlier} cannot be read: see the log of this process") from None
+        if model.role is not self.role:
+            raise DataError(f"the file for the model of job {earlier} holds the part of the other party")
+        return warm_start(model, data.preprocessing)
 
     def _begin_record(self, key: JobKey, job: JobConfig, job_id: bytes, known: Record | None) -> PartyRecord:
         if known is None:
@@ -426,10 +449,48 @@ class PartyJobs(ProcessJobs):
         except BadKeyError as error:
             raise BadKeyError(f"the {self.role}: {error}") from error
 
-    def _check_rows(self, job: JobConfig, block: TrainingBlock) -> None:
+    def _check_rows(self, job: JobConfig, data: PreparedData) -> None:
         """Check the rows that count against the policy."""
-        check_holdout(job, self.config.policy, len(block.holdout_columns), self.role)
-        check_effective_rows(job, self.config.policy, block, self.role)
+        check_holdout(job, self.config.policy, len(data.block.holdout_columns), self.role)
+        check_split(job, self.config.policy, data, self.role)
+        check_effective_rows(job, self.config.policy, data.block, self.role)
+
+    async def _read_and_prepare(
+        self,
+        runner: MachineRunner,
+        dataset: DatasetConfig,
+        job: JobConfig,
+        record: PartyRecord,
+        permission: Permission,
+        *,
+        scratch: Scratch,
+    ) -> PreparedData:
+        """Read the table and make the training columns. Nothing keeps the table, which the job needs no longer."""
+        table, common = await self._read(runner, dataset, job, record, permission, scratch=scratch)
+        roles = None
+        if job.holdout == "column":
+            exchange = RoleExchange(self.role, Purpose.SPLIT, table.split, len(table.ids))
+            roles = await self._row_roles(runner, Purpose.SPLIT, exchange, record)
+        if not record.resumed:
+            await runner.in_thread(self._check_changed_rows, job, record, common, roles)
+        return await runner.in_thread(self._prepare, table, dataset, job, scratch, roles)
+
+    def _check_changed_rows(
+        self, job: JobConfig, record: PartyRecord, common: TrainedRows, roles: RoleVector | None
+    ) -> None:
+        train, _ = split_rows(len(common.rows), job, roles)
+        trained = replace(common, rows=common.rows[train])
+        check_changed_rows(self.journal, record.id, job, trained, policy=self.config.policy, role=self.role)
+
+    async def _row_roles(
+        self, runner: MachineRunner, purpose: Purpose, exchange: RoleExchange, record: PartyRecord
+    ) -> RoleVector:
+        """Learn what the rows are for from the other party or tell it, once for all sessions of the job."""
+        if record.resumed:
+            return record.row_roles(purpose, exchange.n_rows)
+        roles = await runner.exchange_roles(exchange)
+        await runner.in_thread(record.keep_row_roles, purpose, roles)
+        return roles
 
     async def _read(
         self,
@@ -440,14 +501,17 @@ class PartyJobs(ProcessJobs):
         permission: Permission,
         *,
         scratch: Scratch,
-    ) -> PartyTable:
-        """Read the party's table, and select the rows that both parties have."""
-        if job.aligned:
-            return await self._read_all(runner, dataset, job, record, scratch)
-        if record.resumed:
+    ) -> tuple[PartyTable, TrainedRows]:
+        """Read the party's table, and select the rows that both parties have; also return which these are."""
+        if job.aligned or record.resumed:
             table = await self._read_all(runner, dataset, job, record, scratch)
+            n_rows = len(table.ids)
+            rows = np.arange(n_rows) if job.aligned else record.common_rows(n_rows)
+            common = TrainedRows(await runner.in_thread(table.ids.digest), rows, n_rows)
+            if job.aligned:
+                return table, common
             with self._naming(dataset):
-                return await runner.in_thread(table.select, record.common_rows(len(table.ids)))
+                return await runner.in_thread(table.select, rows), common
         with self._aligner.expect(runner.key, permission.check_again) as alignment:
             table = await self._read_all(runner, dataset, job, record, scratch)
             try:
@@ -467,8 +531,9 @@ class PartyJobs(ProcessJobs):
             raise DataError(
                 "the host and the guest have no IDs in common: compare how both write their IDs, and see `id_form`"
             )
+        common = TrainedRows(await runner.in_thread(table.ids.digest), aligned.rows, len(table.ids))
         with self._naming(dataset):
-            return await runner.in_thread(table.select, aligned.rows)
+            return await runner.in_thread(table.select, aligned.rows), common
 
     async def _read_all(
         self, runner: MachineRunner, dataset: DatasetConfig, job: JobConfig, record: PartyRecord, scratch: Scratch
@@ -486,13 +551,20 @@ class PartyJobs(ProcessJobs):
             log.info("job %s: %s: %s", job.name, dataset.path.name, repeated)
         return table
 
-    def _prepare(self, table: PartyTable, dataset: DatasetConfig, job: JobConfig, scratch: Scratch) -> PreparedData:
+    def _prepare(
+        self,
+        table: PartyTable,
+        dataset: DatasetConfig,
+        job: JobConfig,
+        scratch: Scratch,
+        roles: RoleVector | None = None,
+    ) -> PreparedData:
         def check(n_train: int) -> None:
             check_sizes(job, self.config.policy, n_train, self.role)
 
         report_progress(Stage.PREPARING, 0, 1)
         with self._naming(dataset):
-            data = make_party_data(table, dataset.preprocessing, job, check, scratch)
+            data = make_party_data(table, dataset.preprocessing, job, check, scratch, roles=roles)
             check_labels(data.block)
         if few := describe_few_labels(data.block):
             log.warning("job %s: %s", job.name, few)

@@ -21,6 +21,7 @@ from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.progress import Stage
 from trilateral.common.base.roles import Role
 from trilateral.common.compute.engine import Cluster
+from trilateral.common.data.model.distributions import Shift
 from trilateral.common.observe.events import (
     Direction,
     Event,
@@ -94,6 +95,9 @@ class Metrics(Collector):
         self._clock = clock
         self._jobs: dict[str, _Job] = {}
         self._free: int | None = None
+        self._shifts: Mapping[str, Shift] = {}
+        self.read_shifts: Callable[[], Mapping[str, Shift]] = dict
+        """Reads the newest shift of the rows that each job's model has scored, by name of the job."""
         self.peers: Mapping[Role, Peer] = {}
         """The processes that this one calls."""
         self.certificates: Certificates | None = None
@@ -213,7 +217,11 @@ class Metrics(Collector):
         self._lag.observe(max(seconds, 0.0))
 
     def look_at_disk(self) -> None:
-        """Measure the free space on the state folder's disk. If that file system hangs, this call does not return."""
+        """Measure the free space on the state folder's disk, and read the newest shifts.
+
+        If that file system hangs, this call does not return.
+        """
+        self._shifts = self.read_shifts()
         try:
             self._free = shutil.disk_usage(self._state).free
         except OSError:  # The folder is gone. The jobs report that.
@@ -336,6 +344,16 @@ class Metrics(Collector):
             "certificate_expiry_timestamp_seconds",
             "When this process's certificate expires.",
             [({}, each.expires.timestamp()) for each in certificates],
+        )
+        yield _gauge(
+            "score_psi",
+            "PSI of the score between hold-out rows and the last rows that the model of a job has scored.",
+            [({"job_name": name}, each.psi) for name, each in self._shifts.items() if each.psi is not None],
+        )
+        yield _gauge(
+            "column_csi_max",
+            "Largest CSI of a column between training rows and the last rows that the model of a job has scored.",
+            [({"job_name": name}, max(each.csi.values())) for name, each in self._shifts.items() if each.csi],
         )
         yield from self._collect_engine()
         free = [] if self._free is None else [self._free]

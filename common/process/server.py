@@ -6,6 +6,7 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -20,8 +21,9 @@ from trilateral.common.compute.engine import OpenEngine
 from trilateral.common.compute.local import LocalEngine
 from trilateral.common.config.live import Difference
 from trilateral.common.config.process import ProcessConfig
+from trilateral.common.jobs.drift_file import newest_shifts
 from trilateral.common.observe.audit import LOG, Audit
-from trilateral.common.observe.metrics import Metrics
+from trilateral.common.observe.metrics import MAX_SHOWN, Metrics
 from trilateral.common.observe.scraping import scraped
 from trilateral.common.process.description import ProcessServicer
 from trilateral.common.process.engine import cluster_of
@@ -173,6 +175,7 @@ async def _serve(
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, live.ask)
     asyncio.get_running_loop().set_exception_handler(log_without_text)
     parts.jobs.metrics.certificates = certificates
+    parts.jobs.metrics.read_shifts = partial(newest_shifts, config.state, MAX_SHOWN)
     async with scraped(config.metrics.listen, parts.jobs.metrics), parts.running():
         await server.start()
         watch = asyncio.create_task(live.watch())

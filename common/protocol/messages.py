@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+import numpy as np
 from gmpy2 import mpz
 
 from trilateral.common.base.arrays import ElementVector, FloatVector
@@ -21,6 +22,7 @@ from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.batches import Batch
 from trilateral.common.protocol.evaluation import HoldoutMetrics
+from trilateral.common.protocol.row_roles import RolePiece
 
 
 class Kind(StrEnum):
@@ -145,6 +147,8 @@ class SharesReady:
     """Guest: fraction bits of the sample weights; None if every row has the same weight."""
     total_weight: float = 0.0
     """Guest: sum of the sample weights of the training rows; 0 if every row has the same weight."""
+    start: FloatVector = field(default_factory=lambda: np.zeros(0), repr=False)
+    """This party's weights at which the training starts, shape (n_columns,); empty if it starts at zero."""
 
 
 @dataclass(frozen=True)
@@ -513,6 +517,7 @@ Message = (
     | IdChallenge
     | IdProof
     | IdConfirmation
+    | RolePiece
     | AlignmentProgress
     | Ready
     | BeginRound

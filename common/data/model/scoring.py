@@ -10,6 +10,7 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import Counted, DataError
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.features import Categories, Features
+from trilateral.common.data.model.distributions import ShiftCounter
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.party_data import describe_repeated
 from trilateral.common.data.preprocessing import Preprocessing
@@ -52,6 +53,8 @@ def score_table(
     rows: ScoreSink,
     on_progress: Callable[[int], None],
     scratch: Scratch = IN_MEMORY,
+    *,
+    shift: ShiftCounter | None = None,
 ) -> list[str]:
     """Read a table in bounded memory, score its rows and add them to `rows`.
 
@@ -61,6 +64,7 @@ def score_table(
         rows: receives the scored rows and is finished at the end.
         on_progress: is called after each chunk with the number of rows so far. Its exceptions end the reading.
         scratch: where the columns lie if rows that are far apart may have to be merged.
+        shift: counts the rows for the shift since the training.
 
     Returns:
         Warnings for this party only: a sentence about the rows that repeat an ID, and one for each categorical column
@@ -72,13 +76,15 @@ def score_table(
         OSError: the rows cannot be written.
     """
     steps, weights = model.steps, np.array(model.training_weights)
-    categorical = [column for column in steps.columns if column.kind == "category"]
+    categorical = steps.texts
     known = [column for column in categorical if column.known]
     n_present, n_known = Counter[str](), Counter[str]()
     n_repeated = 0
     for chunk in stream_table(dataset, steps.features, categorical, missing=model.missing, scratch=scratch):
         n_repeated += chunk.n_repeated
         scores = score_features(steps, weights, chunk.features)
+        if shift is not None:
+            shift.add(chunk.features)
         for column in known:
             values = chunk.features[column.name]
             if isinstance(values, Categories):
@@ -95,6 +101,23 @@ def score_table(
         if n_known[name] < _MIN_KNOWN * count
     ]
     return [repeated, *unknown] if repeated else unknown
+
+
+def count_shift(model: PartyModel, dataset: DatasetConfig, shift: ShiftCounter, scratch: Scratch = IN_MEMORY) -> None:
+    """Read a table in bounded memory, and count its rows for the shift since the training.
+
+    Args:
+        model: this party's part of the model.
+        dataset: the settings of the table. Only the ID and the features of the model are read.
+        shift: counts the rows.
+        scratch: where the columns lie if rows that are far apart may have to be merged.
+
+    Raises:
+        DataError: the table cannot be used. The text has the column and the number of faulty rows.
+    """
+    steps = model.steps
+    for chunk in stream_table(dataset, steps.features, steps.texts, missing=model.missing, scratch=scratch):
+        shift.add(chunk.features)
 
 
 def score_features(steps: Preprocessing, weights: FloatVector, features: Features) -> FloatVector:

@@ -4,72 +4,156 @@ Each weight of a model belongs to one *term*. All fitted parameters are fields t
 """
 
 import math
+from abc import ABC, abstractmethod
 from bisect import bisect_left
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, FiniteFloat
+from pydantic import Field, FiniteFloat, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
-from trilateral.common.base.errors import DataError
+from trilateral.common.config.dataset import Transform
 from trilateral.common.config.settings import Settings
 from trilateral.common.data.features import Categories, Column
+from trilateral.common.data.preprocessing.formulas import (
+    Clipped,
+    Filled,
+    Formula,
+    IsMissing,
+    Lookup,
+    Number,
+    Transformed,
+    categories_of,
+    evaluate,
+)
 
 ROWS_AT_A_TIME = 65_536
 """Rows whose terms are computed at once. All terms of all rows would take far more memory than the table."""
 
 
-class NumberColumn(Settings):
-    """A numeric column: missing values are filled, then all values are clipped."""
+class FittedColumn(Settings, ABC):
+    """What a kind of fitted column offers, whatever its kind.
 
-    kind: Literal["number"] = "number"
+    A kind has a literal `kind` that identifies it in JSON, and its fitted parameters as fields. What else it has to say
+    follows from these.
+    """
+
+    NEW: ClassVar[frozenset[str]] = frozenset()
+    """Fields that 0.1.0 did not have. They are absent from JSON while they are None, so that a column of 0.1.0 stays as
+    it was, and with it the digest by which the ledger knows a model."""
+
+    kind: str
     """Identifies the class in JSON."""
     name: str
-    """Name of the column in the table."""
+    """Name of the fitted column. Where there is one source, its name in the table."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Names of the table's columns that the terms follow from."""
+        return (self.name,)
+
+    @property
+    def texts(self) -> "tuple[CategoryColumn, ...]":
+        """Those of the sources that are read as text."""
+        return ()
+
+    @property
+    @abstractmethod
+    def terms(self) -> list[str]:
+        """Names of the terms."""
+
+    @property
+    @abstractmethod
+    def binary(self) -> list[bool]:
+        """For each term, whether it is 0 or 1 in every row."""
+
+    @property
+    @abstractmethod
+    def standardised(self) -> list[bool]:
+        """For each term, whether it is standardised. A term of 0 and 1 never is."""
+
+    @property
+    @abstractmethod
+    def formulas(self) -> list[Formula]:
+        """For each term, how it follows from the sources. Terms share the parts that they have in common."""
+
+    @model_serializer(mode="wrap")
+    def _without_new(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialise(self)
+        return {name: value for name, value in fields.items() if value is not None or name not in self.NEW}
+
+    def expand(self, columns: Mapping[str, Column], out: FloatMatrix) -> None:
+        """Compute the terms of any rows.
+
+        Args:
+            columns: the columns of the table by name, each of shape (n_rows,); at least the sources.
+            out: receives the terms, shape (n_rows, n_column_terms).
+
+        Raises:
+            DataError: a source is numeric and was text at training, or the other way round.
+        """
+        known: dict[int, FloatVector] = {}
+        formulas = self.formulas
+        for term, formula in enumerate(formulas):
+            out[:, term] = evaluate(formula, columns, known)
+
+
+class NumberColumn(FittedColumn):
+    """A numeric column: missing values are filled, then all values are clipped and transformed."""
+
+    NEW = frozenset({"transform", "power"})
+    kind: Literal["number"] = "number"
     fill: FiniteFloat
     """The replacement for missing values, before clipping."""
     lower: FiniteFloat | None = None
-    """The lower clipping limit; None without clipping."""
+    """The lower clipping limit; None without."""
     upper: FiniteFloat | None = None
-    """The upper clipping limit; None without clipping."""
+    """The upper clipping limit; None without."""
     missing_indicator: bool = False
     """Whether there is a second term that is 1 where the value is missing and 0 elsewhere."""
     standardise: bool = True
     """Whether the first term is scaled to mean 0 and mean square 1 later."""
+    transform: Transform | None = None
+    """The transform of the clipped values; None without."""
+    power: FiniteFloat | None = None
+    """lambda of the transform `yeo_johnson`; None for others."""
+
+    @model_validator(mode="after")
+    def _check_power(self) -> Self:
+        if (self.power is None) == (self.transform == "yeo_johnson"):
+            raise ValueError("`power` belongs to the transform `yeo_johnson`")
+        return self
 
     @property
     def terms(self) -> list[str]:
         """Names of the terms."""
-        return [self.name, f"{self.name} is missing"] if self.missing_indicator else [self.name]
+        value = self.name if self.transform is None else f"{self.transform}({self.name})"
+        return [value, f"{self.name} is missing"] if self.missing_indicator else [value]
+
+    @property
+    def binary(self) -> list[bool]:
+        """For each term, whether it is 0 or 1 in every row."""
+        return [False, True] if self.missing_indicator else [False]
 
     @property
     def standardised(self) -> list[bool]:
         """For each term, whether it is standardised. A term of 0 and 1 never is."""
         return [self.standardise, False] if self.missing_indicator else [self.standardise]
 
-    def expand(self, values: Column, out: FloatMatrix) -> None:
-        """Compute the terms of any rows.
-
-        Args:
-            values: the column, shape (n_rows,).
-            out: receives the terms, shape (n_rows, n_column_terms).
-
-        Raises:
-            DataError: the column is not numeric.
-        """
-        if isinstance(values, Categories):
-            raise DataError(f"preprocessing mismatch: column {self.name!r} was numeric at training, now holds text")
-        numbers = values[:]
-        missing = np.isnan(numbers)
-        out[:, 0] = np.where(missing, self.fill, numbers)
-        if self.lower is not None and self.upper is not None:
-            out[:, 0].clip(self.lower, self.upper, out=out[:, 0])
-        if self.missing_indicator:
-            out[:, 1] = missing
+    @property
+    def formulas(self) -> list[Formula]:
+        """For each term, how it follows from the sources."""
+        value: Formula = Filled(Number(self.name), self.fill)
+        if self.lower is not None or self.upper is not None:
+            value = Clipped(value, self.lower, self.upper)
+        if self.transform is not None:
+            value = Transformed(value, self.transform, self.power)
+        return [value, IsMissing(self.name)] if self.missing_indicator else [value]
 
 
-class CategoryColumn(Settings):
+class CategoryColumn(FittedColumn):
     """A categorical column: one term for each category, 1 in the rows of that category and 0 elsewhere.
 
     The largest group of the training rows is the reference and has no term. Without it, the terms of a column do not
@@ -77,9 +161,6 @@ class CategoryColumn(Settings):
     """
 
     kind: Literal["category"] = "category"
-    """Identifies the class in JSON."""
-    name: str
-    """Name of the column in the table."""
     reference: str | None
     """The reference category; None if the missing or the other values are the reference."""
     categories: list[str]
@@ -96,6 +177,11 @@ class CategoryColumn(Settings):
     def known(self) -> list[str]:
         """All categories that were frequent in the training rows, including the reference."""
         return [*self.categories, *([] if self.reference is None else [self.reference])]
+
+    @property
+    def texts(self) -> "tuple[CategoryColumn, ...]":
+        """Those of the sources that are read as text."""
+        return (self,)
 
     def may_be_categories(self, numbers: FloatVector) -> NDArray[np.bool_]:
         """Return which values of a numeric column are missing or may be categories.
@@ -137,24 +223,29 @@ class CategoryColumn(Settings):
         return names
 
     @property
+    def binary(self) -> list[bool]:
+        """For each term, whether it is 0 or 1 in every row."""
+        return [True] * len(self.terms)
+
+    @property
     def standardised(self) -> list[bool]:
         """For each term, whether it is standardised. A term of 0 and 1 never is."""
         return [False] * len(self.terms)
 
-    def expand(self, values: Column, out: FloatMatrix) -> None:
-        """Compute the terms of any rows.
+    @property
+    def formulas(self) -> list[Formula]:
+        """For each term, how it follows from the sources."""
+        other_missing = float(self.missing == "other")
+        formulas: list[Formula] = [Lookup(self.name, {each: 1.0}, 0.0, 0.0) for each in self.categories]
+        if self.missing == "term":
+            formulas.append(IsMissing(self.name))
+        if self.other == "term":
+            formulas.append(Lookup(self.name, dict.fromkeys(self.known, 0.0), other_missing, 1.0))
+        return formulas
 
-        Args:
-            values: the column, shape (n_rows,).
-            out: receives the terms, shape (n_rows, n_column_terms).
-
-        Raises:
-            DataError: the column is numeric.
-        """
-        if not isinstance(values, Categories):
-            raise DataError(
-                f"preprocessing mismatch: column {self.name!r} was categorical at training, now holds numbers"
-            )
+    def expand(self, columns: Mapping[str, Column], out: FloatMatrix) -> None:
+        """Compute the terms of any rows, with one look at the categories for all terms; see the base."""
+        values = categories_of(self.name, columns)
         place, missing = self.places(values), values.missing
         for term in range(len(self.categories)):
             out[:, term] = place == term
@@ -182,4 +273,5 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-FittedColumn = Annotated[NumberColumn | CategoryColumn, Field(discriminator="kind")]
+AnyColumn = Annotated[NumberColumn | CategoryColumn, Field(discriminator="kind")]
+"""Every kind of fitted column, for reading from JSON."""

@@ -34,7 +34,13 @@ from trilateral.common.compute.engine import Placed
 from trilateral.common.compute.local import LOCAL
 from trilateral.common.compute.ordered import Ordered
 from trilateral.common.config.job import JobConfig
-from trilateral.common.protocol.arithmetic import Introduction, SharesSession, check_scaled, holdout_scores
+from trilateral.common.protocol.arithmetic import (
+    Introduction,
+    SharesSession,
+    check_scaled,
+    holdout_scores,
+    result_scores,
+)
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.intake import Expected, VectorBounds
@@ -124,6 +130,7 @@ class SharesArithmetic(ABC):
         self._n_train, self._n_own = block.columns.shape
         self._penalty = _diagonal(block.penalty) if job.l2 > 0 else np.zeros(0)
         self._rows = RowPlan.of(Batches.of(job, self._n_train), len(block.holdout_columns))
+        self._start = np.zeros(0) if session.start is None else session.start
         self._engine = session.engine
         self._scratch = session.scratch
         self._placed: dict[RowRange, Placed[Sequence[BlockTables]]] = {}
@@ -171,6 +178,10 @@ class SharesArithmetic(ABC):
         """See Arithmetic."""
         return holdout_scores(self._block, self._coef if offset is None else self._coef + offset)
 
+    def result_part(self) -> FloatVector:
+        """See Arithmetic."""
+        return result_scores(self._block, self._coef)
+
     @property
     def bounds(self) -> Mapping[Role, VectorBounds]:
         """See Arithmetic: the other party may begin a round or the end first, and the coordinator deals ahead."""
@@ -211,6 +222,7 @@ class SharesArithmetic(ABC):
             self._penalty,
             self._weight_bits,
             weights,
+            self._start,
         )
 
     @property

@@ -47,6 +47,7 @@ from trilateral.common.protocol.messages import (
     Waiting,
     WeightShares,
 )
+from trilateral.common.protocol.row_roles import ROLE_PIECE, Purpose, RolePiece
 from trilateral.common.rpc import codec
 from trilateral.common.rpc.codec import MAX_FLOATS, JobKey, encode_piece, job_key, parse_job
 from trilateral.common.rpc.routes import MESSAGE_ROUTES, MessageRoute, VectorRoute, decode, encode, route_for
@@ -82,6 +83,14 @@ def holdout_scores(draw: st.DrawFn) -> HoldoutScores:
 
 
 @st.composite
+def role_pieces(draw: st.DrawFn) -> RolePiece:
+    roles = draw(st.binary(max_size=50))
+    offset = draw(st.integers(0, 2**20))
+    total = offset + len(roles) + draw(st.integers(1, 100))
+    return RolePiece(draw(st.sampled_from(Purpose)), draw(st.booleans()), offset, total, roles)
+
+
+@st.composite
 def pieces(draw: st.DrawFn, width: int = 64) -> VectorPiece:
     ciphertexts = draw(st.lists(st.integers(0, 256**width - 1), min_size=1, max_size=30))
     offset = draw(st.integers(0, 1000))
@@ -102,8 +111,9 @@ def ready(draw: st.DrawFn) -> Ready:
     n_columns = draw(st.integers(1, 9))
     penalties = arrays(np.float64, draw(st.sampled_from((0, n_columns))), elements=st.floats(0, 1e9))
     bits = st.integers(-64, 64)
+    starts = arrays(np.float64, draw(st.sampled_from((0, n_columns))), elements=st.floats(-1e9, 1e9))
     shares = st.builds(
-        SharesReady, seeds, st.integers(0, 2**31), bits, bits, penalties, weight_bits, st.floats(0, 1e18)
+        SharesReady, seeds, st.integers(0, 2**31), bits, bits, penalties, weight_bits, st.floats(0, 1e18), starts
     )
     return Ready(draw(counts), n_columns, draw(uint32), draw(st.none() | shares))
 
@@ -114,6 +124,7 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
     IdChallenge: st.builds(IdChallenge, short, counts, column_counts, st.just(b"") | seeds, weight_bits),
     IdProof: st.builds(IdProof, short, short, column_counts, st.just(b"") | seeds),
     IdConfirmation: st.builds(IdConfirmation, short),
+    RolePiece: role_pieces(),
     AlignmentProgress: st.builds(
         AlignmentProgress,
         done=st.integers(0, 5),
@@ -268,6 +279,24 @@ def test_a_chunk_that_does_not_fit_is_refused(fields: dict[str, Any]) -> None:
         decode(chunk(**fields))
 
 
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"purpose": 0}, "an unknown purpose"),
+        ({"purpose": 9}, "an unknown purpose"),
+        ({"total": 0}, "a count of 0 rows"),
+        ({"total": 2**31 + 1}, "a count of 2147483649 rows"),
+        ({"offset": 3}, "rows 3 to 5 of 4"),
+        ({"total": 2**20, "roles": bytes(ROLE_PIECE + 1)}, f"rows 0 to {ROLE_PIECE + 1} of"),
+    ],
+)
+def test_roles_of_rows_that_do_not_exist_are_refused(fields: dict[str, Any], problem: str) -> None:
+    good: dict[str, Any] = {"purpose": rounds_pb2.ROLE_PURPOSE_SPLIT, "offset": 0, "total": 4, "roles": bytes(2)}
+    assert decode(rounds_pb2.SendRowRolesRequest(**good))
+    with pytest.raises(ProtocolError, match=problem):
+        decode(rounds_pb2.SendRowRolesRequest(**good | fields))
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_numbers_that_are_not_finite_are_refused(value: float) -> None:
     key = rounds_pb2.RoundKey(round=1, attempt=1)
@@ -339,6 +368,8 @@ WRONG_SHARES_READY: list[dict[str, Any]] = [
     {"penalty": [1.0]},
     {"penalty": [1.0, -1.0]},
     {"penalty": [1.0, float("nan")]},
+    {"start": [1.0]},
+    {"start": [1.0, float("nan")]},
     {"weight_bits": 33},
     {"total_weight": -1.0},
     {"total_weight": float("inf")},
