@@ -220,6 +220,11 @@ class Policy(Settings):
     Each training gives the guest one equation about each of the host's columns for each of the guest's training columns
     in each batch; under `shares` one for each of its training columns and one for the loss. With as many equations as
     rows, the guest can solve for the values. `min_label_bits` is the guest's counterpart."""
+    share_inference: bool = False
+    """Whether a job may tell the *other* party the standard errors of its own weights, with the job's `inference`.
+    They come from the covariance of these weights, which is a function of every row's score: one equation for each pair
+    of the other party's training columns, counted like those of the weights. If two of its columns have only one row in
+    common, the covariance tells much about the score of that row. If false, this party refuses such jobs."""
     max_ids_a_day: DailyLimit = 20_000_000
     """The maximum number of IDs that the other party may bring to alignments in one day (UTC), counted over jobs,
     predictions and `trilateral align`. The other party learns of each ID whether this party holds it; with enough IDs

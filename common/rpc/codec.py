@@ -165,10 +165,10 @@ def decode_outcome(number: int) -> Outcome:
     return outcome
 
 
-def decode_floats(values: Collection[float], what: str) -> FloatVector:
-    """Return finite numbers, at most `MAX_FLOATS`, as a vector; `what` names one of them in errors."""
-    if len(values) > MAX_FLOATS:
-        refuse(f"{len(values)} numbers as {what}; the maximum is {MAX_FLOATS}")
+def decode_floats(values: Collection[float], what: str, maximum: int = MAX_FLOATS) -> FloatVector:
+    """Return finite numbers, at most `maximum`, as a vector; `what` names one of them in errors."""
+    if len(values) > maximum:
+        refuse(f"{len(values)} numbers as {what}; the maximum is {maximum}")
     vector = np.fromiter(values, np.float64, len(values))
     if not np.isfinite(vector).all():
         refuse(f"a {what} that is not finite")

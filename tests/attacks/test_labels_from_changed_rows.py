@@ -76,8 +76,8 @@ class World:
     def added(self, row: int, base: JobConfig, other: JobConfig) -> float:
         """Return how much the first training has, more than the second, raised the host's part of a row's score."""
         change = self.weights(base) - self.weights(other)
-        centred = (self.features - self.features.mean()).loc[row]
-        return float(centred.to_numpy() @ change[FEATURES].to_numpy())
+        centred = self.features.to_numpy() - self.features.to_numpy().mean(axis=0)
+        return float(centred[row] @ change[FEATURES].to_numpy())
 
 
 def named(job: JobConfig, name: str, **options: Any) -> JobConfig:

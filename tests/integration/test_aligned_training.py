@@ -88,6 +88,25 @@ async def test_overlapping_tables_give_the_model_of_their_common_rows(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_folders_of_parquet_parts_give_the_model_of_their_common_rows(protocol: Protocol, tmp_path: Path) -> None:
+    job = under(protocol, JOB)
+    write_overlapping(tmp_path)
+    configs = make_configs(tmp_path)
+    for role in PARTIES:
+        parts = tmp_path / f"{role}-parts"
+        parts.mkdir()
+        table = pd.read_csv(tmp_path / f"{role}.csv", dtype={"id": str})
+        for number in range(3):
+            table[number::3].to_parquet(parts / f"part-{number}.parquet", index=False)
+        dataset = configs[role].datasets[DATASET].model_copy(update={"path": parts})
+        configs[role] = configs[role].model_copy(update={"datasets": {DATASET: dataset}})
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, job)
+        assert status.state == JOB_STATE_FINISHED, status.detail
+    check_against_plain(tmp_path, configs, job)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_a_party_frees_its_table_at_the_end_of_the_job_without_a_garbage_collection(
     protocol: Protocol, tmp_path: Path
 ) -> None:
