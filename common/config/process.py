@@ -226,7 +226,7 @@ class Policy(Settings):
     training columns, the guest knows the features of these rows up to a linear map. Each also tells the coordinator two
     figures about the guest's labels. Under `shares`, an evaluation gives the guest nothing, and the coordinator one
     figure."""
-    allow_warm_start: bool = True
+    share_earlier_weights: bool = True
     """Whether a job may start from an earlier model (`start_from`). The coordinator then learns this party's weights of
     that model, with three decimals, in the units of the new training columns. Set it to false if the state folder has
     models that this coordinator must not learn."""
@@ -236,6 +236,10 @@ class Policy(Settings):
     max_holdout: Annotated[float, Field(ge=0, lt=1)] = 0.5
     """Host only: the largest share of the rows that one job may hold out, for which the guest is given u_A. Jobs with
     different seeds hold out different rows; `max_scores_a_day` limits them all together."""
+    share_split: bool = False
+    """Whether to tell the other party what the `split` column of this party's dataset says about each common row: that
+    it trains, which set of rows it evaluates, or that it is unused. Otherwise this party refuses jobs with `holdout:
+    column` on such a dataset."""
     allow_prediction: bool = False
     """Host only: whether to give the guest u_A of the rows that it asks to predict. Prediction is impossible without
     it. The permission is separate from the others because of what it reveals: with as many rows as the host has

@@ -1,6 +1,7 @@
 """What a party's journal keeps about a job across sessions, and what a later session compares with that."""
 
 import json
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from hashlib import blake2b
@@ -22,18 +23,30 @@ from trilateral.common.jobs.sealing import Sealer
 from trilateral.common.pb.v1.party_pb2 import BeginRoundRequest, FinishJobRequest
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 from trilateral.common.protocol.messages import BeginRound, EvaluationRecord, FinishJob, Machine, RoundKey, StepTaken
+from trilateral.common.protocol.row_roles import Purpose, RoleVector
 from trilateral.common.rpc.codec import JobKey
 from trilateral.common.rpc.routes import decode, encode, route_for
 
 MAX_BEGUN = 100
 """How often a round may be begun, over all sessions. Each attempt shows the same sums."""
-_NEW_SETTINGS = ("missing", "repeated_ids", "preprocessing.constant", "label.weight", "label.class_weight")
-"""Settings of a dataset that 0.1.0 did not have. At its default such a setting is not part of the digest, so that a job
-that 0.1.0 began continues."""
+_NEW_SETTINGS = (
+    "missing",
+    "repeated_ids",
+    "preprocessing.constant",
+    "preprocessing.limits",
+    "preprocessing.columns.*.limits",
+    "label.weight",
+    "label.class_weight",
+    "split",
+)
+"""Settings of a dataset that 0.1.0 did not have; `*` is any name. At its default such a setting is not part of the
+digest, so that a job that 0.1.0 began continues."""
 _TABLE = "features and labels"
 """Name of the fact that holds the digest of the table."""
 _OLD_TABLE = "table"
 """Name of the fact that holds the digest of the table by pandas. 0.1.0 wrote it."""
+_ROLES = "row roles "
+"""Start of the name of a fact that holds what the rows are for, compressed. The purpose follows."""
 _EVALUATION = "evaluation "
 """Start of the name of a fact that holds an evaluation. The number of its round follows."""
 _COUNTED = "training counted"
@@ -211,6 +224,22 @@ class PartyRecord:
             raise PeerError(f"the {self._role} no longer knows the common rows: start the job again")
         return np.flatnonzero(np.unpackbits(np.frombuffer(packed, np.uint8), count=n_rows))
 
+    def keep_row_roles(self, purpose: Purpose, roles: RoleVector) -> None:
+        """Record what the rows are for, which both parties know from here on."""
+        self._keep({f"{_ROLES}{purpose}": zlib.compress(roles.tobytes(), 1)})
+
+    def row_roles(self, purpose: Purpose, n_rows: int) -> RoleVector:
+        """Return what the rows are for, shape (n_rows,).
+
+        Raises:
+            PeerError: the journal does not have these roles.
+        """
+        packed = self._fact(f"{_ROLES}{purpose}")
+        roles = b"" if packed is None else zlib.decompress(packed)
+        if len(roles) != n_rows:
+            raise PeerError(f"the {self._role} no longer knows what the rows are for: start the job again")
+        return np.frombuffer(roles, np.uint8)
+
     def _is_as_before(self, name: str, digest: bytes) -> bool:
         known = self._fact(name)
         if known is None:
@@ -301,14 +330,23 @@ def settings_digest(dataset: DatasetConfig) -> bytes:
     """Return a digest that identifies the settings of a dataset, without its path."""
     exclude: dict[str, Any] = {"path": True}
     for name in _NEW_SETTINGS:
-        *parents, key = name.split(".")
-        settings: Settings | None = dataset
-        excluded = exclude
-        for parent in parents:
-            settings, excluded = getattr(settings, parent), excluded.setdefault(parent, {})
-        if settings is not None and getattr(settings, key) == type(settings).model_fields[key].default:
-            excluded[key] = True
+        _exclude_default(dataset, name.split("."), exclude)
     return _digest([_part([dataset.model_dump_json(exclude=exclude).encode()])])
+
+
+def _exclude_default(settings: Settings | None, keys: Sequence[str], excluded: dict[str, Any]) -> None:
+    """Add a setting to those that are excluded if it has its default."""
+    key, *rest = keys
+    if settings is None:
+        return
+    if not rest:
+        if getattr(settings, key) == type(settings).model_fields[key].default:
+            excluded[key] = True
+    elif rest[0] == "*":
+        for name, each in getattr(settings, key).items():
+            _exclude_default(each, rest[1:], excluded.setdefault(key, {}).setdefault(name, {}))
+    else:
+        _exclude_default(getattr(settings, key), rest, excluded.setdefault(key, {}))
 
 
 def table_digest(table: PartyTable) -> bytes:
@@ -344,6 +382,8 @@ def _parts(table: PartyTable, columns: Iterable[bytes]) -> Iterator[bytes]:
     yield _part([] if table.labels is None else [table.labels.data])
     if table.weights is not None:  # Without weights, the digest is that of 0.1.0.
         yield _part([table.weights.data])
+    if table.split is not None:
+        yield _part([table.split.data])
 
 
 def _digest(parts: Iterable[bytes]) -> bytes:

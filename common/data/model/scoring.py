@@ -52,7 +52,7 @@ def score_table(
         OSError: the rows cannot be written.
     """
     steps, weights = model.steps, np.array(model.training_weights)
-    categorical = [column for column in steps.columns if column.kind == "category"]
+    categorical = steps.texts
     known = [column for column in categorical if column.known]
     n_present, n_known = Counter[str](), Counter[str]()
     n_repeated = 0
@@ -92,8 +92,7 @@ def count_shift(model: PartyModel, dataset: DatasetConfig, shift: ShiftCounter, 
         DataError: the table cannot be used. The text has the column and the number of faulty rows.
     """
     steps = model.steps
-    categorical = [column for column in steps.columns if column.kind == "category"]
-    for chunk in stream_table(dataset, steps.features, categorical, missing=model.missing, scratch=scratch):
+    for chunk in stream_table(dataset, steps.features, steps.texts, missing=model.missing, scratch=scratch):
         shift.add(chunk.features)
 
 

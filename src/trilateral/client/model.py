@@ -12,6 +12,7 @@ from trilateral.common.base.errors import DataError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.model import model_file
+from trilateral.common.data.model.assessment import EvaluatedSet
 from trilateral.common.data.model.calibration import calibrate
 from trilateral.common.data.model.export import weights_of
 from trilateral.common.data.model.scoring import score_features
@@ -137,6 +138,11 @@ class Model:
         return self._part.metrics
 
     @property
+    def evaluation_sets(self) -> list[EvaluatedSet]:
+        """The figures on each evaluation set with confidence intervals, the hold-out first; empty at the host."""
+        return list(self._part.evaluation_sets)
+
+    @property
     def calibration(self) -> str | None:
         """How far the probabilities of `probabilities` can be trusted, in words; None at the host."""
         return self._part.calibration_summary
@@ -158,7 +164,7 @@ class Model:
         if not isinstance(frame, pd.DataFrame):
             raise wrong_type("frame", "a pandas DataFrame with the columns of `features`", frame)
         steps = self._part.steps
-        categorical = [column for column in steps.columns if column.kind == "category"]
+        categorical = steps.texts
         features = read_frame(frame, steps.features, categorical, self._part.missing)
         scores = score_features(steps, np.array(self._part.training_weights), features)
         return pd.Series(scores, index=frame.index, name="score")
