@@ -46,6 +46,8 @@ class PreparedData(PartyData):
     """How many rows each evaluation set has, in their order: the hold-out rows are the first set."""
     distributions: Mapping[str, ColumnDistribution] = field(default_factory=dict)
     """Histograms of the columns that the model uses, on the training rows."""
+    start: FloatVector | None = None
+    """The weights at which the training starts, shape (n_columns,), if it starts from an earlier model."""
 
 
 CheckSizes = Callable[[int], None]
@@ -131,7 +133,7 @@ def make_party_data(
         ConfigError: if there is no room for the training columns.
         DataError: if the table is too small for the job, or a feature or the weights cannot be used.
     """
-    train, sets = _split(len(table.ids), job, roles)
+    train, sets = split_rows(len(table.ids), job, roles)
     intercept = table.labels is not None and job.intercept
     _check_sizes(len(train), 1, job)  # How many features are left is not known yet.
     preprocessing = Preprocessing.fit(table.features, config, intercept, job.l2, train)
@@ -179,7 +181,7 @@ def make_party_data(
     )
 
 
-def _split(n_rows: int, job: JobConfig, roles: RoleVector | None) -> tuple[Rows, dict[str, Rows]]:
+def split_rows(n_rows: int, job: JobConfig, roles: RoleVector | None) -> tuple[Rows, dict[str, Rows]]:
     """Return the training rows, and the rows of each evaluation set by its name, each in ascending order.
 
     Raises:
