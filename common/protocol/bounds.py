@@ -27,11 +27,12 @@ def window_pieces(job: JobConfig) -> int:
 
 
 def max_rounds(job: JobConfig, n_batches: int) -> int:
-    """Return the most rounds of a job: one per batch, and one for each of two candidates on the whole training set.
+    """Return the most rounds of a job.
 
+    There is one for each batch, one for each of two candidates on the whole training set, and the step of inference.
     With classes, each class has epochs of its own.
     """
-    return job.epochs * n_batches * job.n_models + 2
+    return job.epochs * n_batches * job.n_models + 2 + job.inference
 
 
 def max_curvature_draws(job: JobConfig, n_batches: int) -> int:

@@ -80,7 +80,7 @@ async def test_classes_are_trained_measured_and_predicted_as_by_scikit_learn(tmp
         scores = await predicted(configs, tmp_path / "scores.csv")
 
     X, y = table[list("abcde")].to_numpy(), table["label"].to_numpy()
-    train, holdout = holdout_split(N_ROWS, JOB.holdout, JOB.seed)
+    train, holdout = holdout_split(N_ROWS, 0.25, JOB.seed)
     oracle = OneVsRestClassifier(LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000)).fit(X[train], y[train])
     host, guest = (load_model(JobFolder(configs[role].state, JOB.name).model) for role in PARTIES)
     assert guest.classes is not None

@@ -1,4 +1,4 @@
-"""``trilateral model``: show or export a party's part of a model."""
+"""``trilateral model``: show, compare, watch or export a party's part of a model."""
 
 import re
 from enum import StrEnum
@@ -12,9 +12,10 @@ from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.permissions import explain
 
 if TYPE_CHECKING:
+    from trilateral.common.config.dataset import DatasetConfig
     from trilateral.common.data.model.model_file import PartyModel
 
-app = typer.Typer(help="Show or export a party's part of a model.", no_args_is_help=True)
+app = typer.Typer(help="Show, compare, watch or export a party's part of a model.", no_args_is_help=True)
 
 ModelArgument = Annotated[
     str,
@@ -27,6 +28,16 @@ ModelArgument = Annotated[
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="Configuration of your own organisation's process."),
+]
+
+
+ScoresOption = Annotated[
+    list[Path] | None,
+    typer.Option("--scores", metavar="FILE", help="Scores by the first model, then by the second, from `predict`."),
+]
+LabelsOption = Annotated[
+    str | None,
+    typer.Option("--labels", metavar="NAME", help="Labels of these rows: name of a dataset with `label`."),
 ]
 
 
@@ -90,6 +101,82 @@ def export(
         typer.echo(f"{out}: {what}the {part.role}'s part of the model of job {part.job.name}")
         if part.calibration_summary is not None:
             typer.echo(f"probabilities: {part.calibration_summary}")
+
+
+@app.command()
+def compare(
+    first: ModelArgument,
+    second: ModelArgument,
+    config: ConfigOption = None,
+    scores: ScoresOption = None,
+    labels: LabelsOption = None,
+) -> None:
+    """Print two models side by side: weights and, at the guest, the quality.
+
+    With two files of scores of the same rows, --scores twice, also print the PSI of the score and, with their --labels,
+    DeLong's test of the difference of the AUC.
+    """
+    from rich.console import Console
+
+    from trilateral.cli.stability import print_comparison, print_scores_of_two
+    from trilateral.common.data.model.model_file import load_model
+
+    with public_errors():
+        parts = load_model(_find(first, config)).one(None), load_model(_find(second, config)).one(None)
+        print_comparison(*parts, Console())
+        if scores or labels:
+            if scores is None or len(scores) != 2:
+                raise ConfigError("--scores: give two files, one of each model: --scores FIRST --scores SECOND")
+            of_labels = None if labels is None else (labels, _dataset(labels, config))
+            print_scores_of_two(scores[0], scores[1], of_labels, Console())
+
+
+@app.command()
+def drift(
+    model: ModelArgument,
+    config: ConfigOption = None,
+    dataset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Rows to compare with the training rows: name of a dataset.")
+    ] = None,
+    scores: Annotated[
+        Path | None, typer.Option("--scores", metavar="FILE", help="At the guest: scores of rows, from `predict`.")
+    ] = None,
+    labels: LabelsOption = None,
+) -> None:
+    """Print how far rows have shifted since the training: the CSI of each column of --dataset.
+
+    At the guest, with a file of --scores, also print the PSI of the score; with the --labels of the same rows, also
+    whether the probabilities are still right.
+    """
+    from rich.console import Console
+
+    from trilateral.cli.stability import print_calibration_drift, print_column_shift, print_score_shift
+    from trilateral.common.data.model.model_file import load_model
+
+    with public_errors():
+        if dataset is None and scores is None:
+            raise ConfigError("there are no rows to compare: give --dataset, --scores or both")
+        part, console = load_model(_find(model, config)), Console()
+        if dataset is not None:
+            print_column_shift(part, _dataset(dataset, config), dataset, console)
+        if scores is not None:
+            print_score_shift(part, scores, console)
+        if labels is not None:
+            if scores is None:
+                raise ConfigError("--labels needs the scores of the rows: give --scores")
+            print_calibration_drift(part, scores, _dataset(labels, config), labels, console)
+
+
+def _dataset(name: str, config: Path | None) -> "DatasetConfig":
+    """Find a dataset by its name."""
+    from trilateral.common.config.load import load_process_config
+
+    if config is None:
+        raise ConfigError(f"the dataset {name} needs the configuration that has it: give --config")
+    datasets = load_process_config(config).datasets
+    if name not in datasets:
+        raise ConfigError(f"{config}: datasets has no {name}: it has {', '.join(datasets) or 'no dataset'}")
+    return datasets[name]
 
 
 def _written(part: "PartyModel", format_: Format) -> str | bytes:
