@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 from google.protobuf.message import Message
 
-from trilateral.common.base.arrays import FloatArray, FloatVector
+from trilateral.common.base.arrays import FloatArray, FloatVector, of_each_row
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, ProtocolError, TrilateralError
 from trilateral.common.base.permissions import explain
 from trilateral.common.base.roles import Role
@@ -348,10 +348,10 @@ class _Prediction:
         for ids in self._rows.written():
             scores = totals[start : start + len(ids)]
             start += len(ids)
-            found = np.isfinite(scores).reshape(len(scores), -1).all(axis=1)
+            found = of_each_row(np.isfinite(scores))
             n_scored += int(found.sum())
             # The model has the distribution of one score. In a model of classes, it is that of the first class.
-            self._shift.add_scores(scores[found].reshape(int(found.sum()), -1)[:, 0])
+            self._shift.add_scores(scores[found] if scores.ndim == 1 else scores[found, 0])
             self._on_stage(Stage("writing", start, self._rows.n_ids))
             self._files.write(ids, scores, figures.of)
         return n_scored

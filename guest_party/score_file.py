@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
-from trilateral.common.base.arrays import FloatArray
+from trilateral.common.base.arrays import FloatArray, of_each_row
 from trilateral.common.base.errors import ConfigError, DataError
 from trilateral.common.base.files import whole_file
 from trilateral.common.base.permissions import explain
@@ -107,7 +107,7 @@ class ScoreFiles:
         Raises:
             ConfigError: a file cannot be written.
         """
-        found = ~np.isnan(scores).reshape(len(scores), -1).any(axis=1)
+        found = of_each_row(~np.isnan(scores))
         self._out.write([*self._parts(ids.filter(pa.array(found))), *figures(scores[found])])
         if self._missing is not None:
             self._missing.write(self._parts(ids.filter(pa.array(~found))))

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from trilateral.common.base.arrays import FloatArray
+from trilateral.common.base.arrays import FloatArray, of_each_row
 from trilateral.common.base.errors import Counted, DataError
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.features import Categories, Features
@@ -133,7 +133,7 @@ def score_features(steps: Preprocessing, weights: FloatArray, features: Features
     """
     with np.errstate(over="ignore", invalid="ignore"):  # The check below finds what overflows.
         scores: FloatArray = steps.transform(features) @ weights
-    infinite = int((~np.isfinite(scores).reshape(len(scores), -1).all(axis=1)).sum())
+    infinite = int((~of_each_row(np.isfinite(scores))).sum())
     if infinite:
         raise DataError(
             f"{Counted(infinite):row has|rows have} values so far outside the training rows that the score overflows: "
