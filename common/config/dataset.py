@@ -224,9 +224,22 @@ class PreprocessingConfig(ColumnPreprocessing):
     whiten: bool = True
     """Whether to make the party's training columns orthogonal. The model stays the same, but training needs far fewer
     rounds. Set it to false to reproduce the paper."""
+    interactions: Annotated[list[tuple[str, str]], Field(max_length=100)] = Field(default=[])
+    """Pairs of columns whose products are terms as well, such as `[[age, income], [age, branch]]`: two columns of
+    numbers, or one of numbers and one of categories."""
     columns: dict[str, ColumnPreprocessing] = Field(default_factory=dict)
     """Different settings for single numeric columns, by name of the column. Options that are not given here keep the
     values set for all columns."""
+
+    @field_validator("interactions")
+    @classmethod
+    def _check_interactions(cls, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        different = {frozenset(pair) for pair in pairs}
+        if any(len(pair) == 1 for pair in different):
+            raise ValueError("an interaction needs two different columns")
+        if len(different) < len(pairs):
+            raise ValueError("`interactions` names a pair twice")
+        return pairs
 
     def of_column(self, name: str) -> ColumnPreprocessing:
         """Return the settings of a numeric column: its own where given, those of all columns otherwise."""
@@ -327,6 +340,12 @@ class DatasetConfig(Settings):
             if name in self.preprocessing.columns:
                 raise ValueError(
                     f"`preprocessing.columns` names {name!r}, which is categorical: its options are for numeric columns"
+                )
+        for one, other in self.preprocessing.interactions:
+            if one in self.categorical and other in self.categorical:
+                raise ValueError(
+                    f"`preprocessing.interactions` names {one!r} and {other!r}, which are both categorical: one of them"
+                    " must be a column of numbers"
                 )
         return self
 

@@ -37,6 +37,7 @@ _NEW_SETTINGS = (
     "preprocessing.transform",
     "preprocessing.columns.*.limits",
     "preprocessing.spline",
+    "preprocessing.interactions",
     "preprocessing.columns.*.transform",
     "preprocessing.columns.*.spline",
     "label.weight",

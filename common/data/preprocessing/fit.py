@@ -27,11 +27,14 @@ from trilateral.common.config.dataset import (
 )
 from trilateral.common.data.features import Categories, Column, Features
 from trilateral.common.data.preprocessing.few_rows import MIN_ROWS, Leverage, is_constant, is_too_rare, leverage
+from trilateral.common.data.preprocessing.formulas import evaluate
+from trilateral.common.data.preprocessing.interactions import product_of, without_small_cells
 from trilateral.common.data.preprocessing.splines import make_spline
 from trilateral.common.data.preprocessing.terms import (
     ROWS_AT_A_TIME,
     CategoryColumn,
     FittedColumn,
+    InteractionColumn,
     NumberColumn,
     is_fraction,
 )
@@ -72,7 +75,8 @@ def fit_columns(
         config: the settings of the party.
 
     Returns:
-        The fitted columns, in the order of the table; and why the other columns are left out, by name.
+        The fitted columns, in the order of the table, and then the interactions; and why the other columns are left
+        out, by name.
 
     Raises:
         DataError: columns cannot be used; the text names all of them.
@@ -89,6 +93,18 @@ def fit_columns(
                 columns.append(_fit_category(name, values, config.rare))
             else:
                 columns.append(_fit_number(name, values[:], config.of_column(name)))
+        except _ConstantError as error:
+            constant.setdefault(str(error), []).append(name)
+        except _UnusableError as error:
+            unusable.setdefault(str(error), []).append(name)
+    by_name = {column.name: column for column in columns}
+    for pair in config.interactions:
+        name = ":".join(pair)
+        try:
+            if not by_name.keys() >= {*pair}:
+                raise _ConstantError("a factor that is left out itself")
+            sources = {each: _of_rows(features[each], rows) for each in pair}
+            columns.append(_fit_interaction(name, by_name[pair[0]], by_name[pair[1]], sources))
         except _ConstantError as error:
             constant.setdefault(str(error), []).append(name)
         except _UnusableError as error:
@@ -144,6 +160,15 @@ def _check_names(features: Features, config: PreprocessingConfig) -> None:
         if isinstance(features[name], Categories):
             raise DataError(
                 f"`preprocessing.columns` names {name!r}, which is categorical: its options are for numeric columns"
+            )
+    for one, other in config.interactions:
+        for name in (one, other):
+            if name not in features.columns:
+                raise DataError(f"`preprocessing.interactions` names {name!r}, which is not a feature")
+        if isinstance(features[one], Categories) and isinstance(features[other], Categories):
+            raise DataError(
+                f"`preprocessing.interactions` names {one!r} and {other!r}, which are both categorical: one of them"
+                " must be a column of numbers"
             )
 
 
@@ -411,3 +436,41 @@ def _choose_terms(name: str, frequent: dict[str, int], n_missing: int, n_other: 
             f"fewer than two categories with at least {least} training rows (see `preprocessing.rare`)"
         )
     return column
+
+
+# --- interactions
+
+
+def _fit_interaction(
+    name: str, one: FittedColumn, other: FittedColumn, sources: Mapping[str, Column]
+) -> InteractionColumn:
+    """Fit the product of two columns.
+
+    Args:
+        name: of the product.
+        one: a fitted column.
+        other: another one.
+        sources: their columns of the table, all training rows.
+    """
+    number, other = (one, other) if isinstance(one, NumberColumn) else (other, one)
+    if not isinstance(number, NumberColumn) or not isinstance(other, NumberColumn | CategoryColumn):
+        raise _UnusableError("a factor that is divided into bins or encoded as a number: remove the interaction")
+    product = product_of(name, number, other)
+    if isinstance(other, CategoryColumn):
+        spread = without_small_cells(product, sources)
+        if spread is None:
+            raise _ConstantError(SHOWS_ROWS)
+        return spread
+    values = evaluate(product.formulas[0], sources, {})
+    if not math.isfinite(float(np.var(values))):
+        raise _UnusableError("values too large to be multiplied: change the unit of a factor, or exclude it")
+    if is_constant(float(values.min()), float(values.max())):
+        raise _ConstantError(SAME_VALUE)
+
+    def blocks() -> Iterator[FloatMatrix]:
+        parts = (_blocks_of_terms(part, sources, ROWS_AT_A_TIME) for part in (product.number, product.other, product))
+        return map(np.hstack, zip(*parts, strict=True))
+
+    if leverage(blocks).shows_rows:
+        raise _ConstantError(SHOWS_ROWS)
+    return product

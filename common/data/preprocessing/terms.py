@@ -24,6 +24,7 @@ from trilateral.common.data.preprocessing.formulas import (
     IsMissing,
     Lookup,
     Number,
+    Product,
     Transformed,
     categories_of,
     evaluate,
@@ -267,6 +268,55 @@ class CategoryColumn(FittedColumn):
             out[:, -1] = other
 
 
+class InteractionColumn(FittedColumn):
+    """Products of a number and another number, or of a number and terms of a column of categories."""
+
+    kind: Literal["interaction"] = "interaction"
+    number: NumberColumn
+    """The number, as one term."""
+    other: NumberColumn | CategoryColumn = Field(discriminator="kind")
+    """The other number, as one term, or the column of categories."""
+    with_terms: Annotated[list[str], Field(min_length=1)]
+    """The terms of `other` that are multiplied."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.number.spline is not None or not {*self.with_terms} <= {*self.other.terms}:
+            raise ValueError("an interaction multiplies one term by terms of the other column")
+        return self
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Names of the table's columns that the terms follow from."""
+        return (self.number.name, self.other.name)
+
+    @property
+    def texts(self) -> "tuple[CategoryColumn, ...]":
+        """Those of the sources that are read as text."""
+        return self.other.texts
+
+    @property
+    def terms(self) -> list[str]:
+        """Names of the terms."""
+        return [f"{self.number.terms[0]}:{term}" for term in self.with_terms]
+
+    @property
+    def binary(self) -> list[bool]:
+        """For each term, whether it is 0 or 1 in every row."""
+        return [False] * len(self.with_terms)
+
+    @property
+    def standardised(self) -> list[bool]:
+        """For each term, whether it is standardised."""
+        return [self.number.standardise] * len(self.with_terms)
+
+    @property
+    def formulas(self) -> list[Formula]:
+        """For each term, how it follows from the sources."""
+        number, others = self.number.formulas[0], dict(zip(self.other.terms, self.other.formulas, strict=True))
+        return [Product(number, others[term]) for term in self.with_terms]
+
+
 def is_fraction(text: str) -> bool:
     """Return whether a text is a number that is not an integer."""
     number = _number(text)
@@ -282,5 +332,5 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-AnyColumn = Annotated[NumberColumn | CategoryColumn, Field(discriminator="kind")]
+AnyColumn = Annotated[NumberColumn | CategoryColumn | InteractionColumn, Field(discriminator="kind")]
 """Every kind of fitted column, for reading from JSON."""
