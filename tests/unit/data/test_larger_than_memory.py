@@ -86,8 +86,8 @@ def content(array: RowArray[Any] | None) -> bytes:
         ({"clip": None}, {"class_weight": {"positive": 3, "negative": 0.7}}, 0),
         (
             {
-                "columns": {"NUM": {"transform": "yeo_johnson", "spline": {"knots": 4}}},
-                "interactions": [["NUM", "branch"]],
+                "columns": {"income": {"transform": "yeo_johnson"}, "age": {"spline": {"knots": 4}}},
+                "interactions": [["age", "income"], ["age", "branch"]],
             },
             {},
             0.2,
