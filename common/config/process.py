@@ -236,7 +236,7 @@ class Policy(Settings):
     training columns, the guest knows the features of these rows up to a linear map. Each also tells the coordinator two
     figures about the guest's labels. Under `shares`, an evaluation gives the guest nothing, and the coordinator one
     figure."""
-    allow_warm_start: bool = True
+    share_earlier_weights: bool = True
     """Whether a job may start from an earlier model (`start_from`). The coordinator then learns this party's weights of
     that model, with three decimals, in the units of the new training columns. Set it to false if the state folder has
     models that this coordinator must not learn."""
