@@ -268,6 +268,56 @@ class CategoryColumn(FittedColumn):
             out[:, -1] = other
 
 
+class EncodedColumn(FittedColumn):
+    """A categorical column as one number: the share of the training rows with a category, or its place in a list."""
+
+    kind: Literal["encoded"] = "encoded"
+    category: CategoryColumn
+    """The categories that have a number of their own, for reading the column."""
+    encoding: Literal["frequency", "ordinal"]
+    """Which number it is."""
+    numbers: list[FiniteFloat]
+    """The number of each category."""
+    missing: FiniteFloat
+    """The number of a missing value."""
+    other: FiniteFloat
+    """The number of every other category."""
+    standardise: bool = True
+    """Whether the term is scaled to mean 0 and mean square 1 later."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.category.name != self.name or len(self.numbers) != len(self.category.known):
+            raise ValueError("an encoded column has a number for each category")
+        return self
+
+    @property
+    def texts(self) -> "tuple[CategoryColumn, ...]":
+        """Those of the sources that are read as text."""
+        return (self.category,)
+
+    @property
+    def terms(self) -> list[str]:
+        """Names of the terms."""
+        return [f"{self.encoding}({self.name})"]
+
+    @property
+    def binary(self) -> list[bool]:
+        """For each term, whether it is 0 or 1 in every row."""
+        return [False]
+
+    @property
+    def standardised(self) -> list[bool]:
+        """For each term, whether it is standardised."""
+        return [self.standardise]
+
+    @property
+    def formulas(self) -> list[Formula]:
+        """For each term, how it follows from the sources."""
+        numbers = dict(zip(self.category.known, self.numbers, strict=True))
+        return [Lookup(self.name, numbers, self.missing, self.other)]
+
+
 class InteractionColumn(FittedColumn):
     """Products of a number and another number, or of a number and terms of a column of categories."""
 
@@ -332,5 +382,5 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-AnyColumn = Annotated[NumberColumn | CategoryColumn | InteractionColumn, Field(discriminator="kind")]
+AnyColumn = Annotated[NumberColumn | CategoryColumn | EncodedColumn | InteractionColumn, Field(discriminator="kind")]
 """Every kind of fitted column, for reading from JSON."""

@@ -47,6 +47,13 @@ def test_label_values_may_be_written_as_numbers() -> None:
         ({"preprocessing": {"interactions": [["a", "a"]]}}, "two different columns"),
         ({"preprocessing": {"interactions": [["a", "b"], ["b", "a"]]}}, "a pair twice"),
         ({"categorical": ["a", "b"], "preprocessing": {"interactions": [["a", "b"]]}}, "both categorical"),
+        ({"preprocessing": {"encoding": ["a", "b"]}}, "belongs to one column"),
+        ({"preprocessing": {"columns": {"a": {"encoding": ["a", "a"]}}}}, "a category twice"),
+        ({"preprocessing": {"columns": {"a": {"encoding": ["a"]}}}}, "at least 2 items"),
+        (
+            {"categorical": ["a"], "preprocessing": {"columns": {"a": {"encoding": "frequency", "fill": 0}}}},
+            "`encoding`",
+        ),
         ({"preprocessing": {"fill": "mode"}}, "'median' or 'mean'"),
         ({"preprocessing": {"fill": float("inf")}}, "finite number"),
         ({"preprocessing": {"rare": 1}}, "less than 1"),

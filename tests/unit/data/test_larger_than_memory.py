@@ -83,7 +83,7 @@ def content(array: RowArray[Any] | None) -> bytes:
     [
         ({"missing_indicator": True}, {"weight": "weight", "class_weight": "balanced"}, 0.2),
         ({"whiten": False, "fill": "mean", "clip": [0.01, 0.9]}, {}, 0.3),
-        ({"clip": None}, {"class_weight": {"positive": 3, "negative": 0.7}}, 0),
+        ({"clip": None, "encoding": "frequency"}, {"class_weight": {"positive": 3, "negative": 0.7}}, 0),
         (
             {
                 "columns": {"income": {"transform": "yeo_johnson"}, "age": {"spline": {"knots": 4}}},

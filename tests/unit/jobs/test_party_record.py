@@ -53,6 +53,8 @@ def test_a_column_with_settings_of_0_1_0_has_the_digest_of_then() -> None:
         {"preprocessing": {"columns": {"a": {"transform": "sqrt"}}}},
         {"preprocessing": {"spline": {}}},
         {"preprocessing": {"interactions": [["a", "b"]]}},
+        {"preprocessing": {"encoding": "frequency"}},
+        {"preprocessing": {"columns": {"a": {"encoding": ["x", "y"]}}}},
         {"preprocessing": {"columns": {"a": {"spline": {}}}}},
         {"preprocessing": {"columns": {"a": {"limits": [0, 1]}}}},
         {"exclude": ["a"]},
