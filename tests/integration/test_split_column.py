@@ -25,6 +25,7 @@ from tests.support.three_servers import (
 )
 from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.checks.tables import check_tables
 from trilateral.common.config.dataset import SplitConfig
 from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.config.process import ProcessConfig
@@ -216,3 +217,13 @@ async def end_of(client: JobClient, job: JobConfig) -> str:
         if status.state in (JOB_STATE_FINISHED, JOB_STATE_FAILED):
             return "" if status.state == JOB_STATE_FINISHED else status.detail
     raise AssertionError("the job has not ended")
+
+
+def test_a_check_counts_the_sets_at_the_owner_alone(tmp_path: Path) -> None:
+    configs = owned_by(Role.HOST, tmp_path)
+    counts = pd.read_csv(tmp_path / "host.csv")["sample"].value_counts()
+    texts = {role: "\n".join(each.text for each in check_tables(configs[role], JOB)) for role in PARTIES}
+    sets = f"{counts['val']} hold-out rows, {counts['test']} rows of test, {counts['oot']} rows of out_of_time"
+    assert f"{counts['dev']} training rows, {sets}" in texts[Role.HOST]
+    assert "a column of the other party decides which rows train" in texts[Role.GUEST]
+    assert f"{N_ROWS} training rows, 0 hold-out rows" in texts[Role.GUEST]
