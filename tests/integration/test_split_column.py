@@ -33,6 +33,7 @@ from trilateral.common.data.model.model_file import load_model
 from trilateral.common.data.party_data import load_party_data
 from trilateral.common.data.tables.table import read_table
 from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING
 
 JOB = JobConfig(name="split", dataset=DATASET, key_bits=256, holdout="column", aligned=True)
@@ -113,6 +114,8 @@ async def test_the_model_is_that_of_the_training_rows_and_each_set_has_its_figur
 
     given = json.loads((configs[Role.HOST].state / ".scores-given.json").read_text())["given"]
     assert given == sum(guest.data.sets.values())
+    # All sets are scored with the same weights, and each row lies in one of them.
+    assert len(Ledger(configs[Role.HOST].state, Role.HOST).entry(DATASET).points) == 1
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
