@@ -121,11 +121,19 @@ async def test_the_model_is_that_of_the_training_rows_and_each_set_has_its_figur
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_only_the_first_set_stops_a_training(protocol: Protocol, tmp_path: Path) -> None:
     job = under(protocol, JOB.model_copy(update={"evaluate_every": 2, "patience": 1, "epochs": 8}))
-    configs = owned_by(Role.HOST, tmp_path)
+    configs = owned_by(Role.GUEST, tmp_path)
     assert await train(configs, job) == ""
     guest = load_model(JobFolder(configs[Role.GUEST].state, job.name).model)
     assert len(guest.evaluation_sets) == 3
     assert {each.metrics.n_rows for each in guest.evaluations} <= {guest.data.n_holdout}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_host_chooses_no_rows_of_an_evaluation_whose_loss_it_sees(protocol: Protocol, tmp_path: Path) -> None:
+    job = under(protocol, JOB.model_copy(update={"evaluate_every": 2, "epochs": 8}))
+    refusal = await train(owned_by(Role.HOST, tmp_path), job)
+    assert ("the host's split column chooses the rows whose log loss" in refusal) is (protocol == "paillier")
+    assert bool(refusal) is (protocol == "paillier")
 
 
 async def test_without_its_policy_an_owner_tells_nothing(tmp_path: Path) -> None:
