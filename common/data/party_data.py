@@ -46,6 +46,8 @@ class PreparedData(PartyData):
     """How many rows each evaluation set has, in their order: the hold-out rows are the first set."""
     distributions: Mapping[str, ColumnDistribution] = field(default_factory=dict)
     """Histograms of the columns that the model uses, on the training rows."""
+    start: FloatVector | None = None
+    """The weights at which the training starts, shape (n_columns,), if it starts from an earlier model."""
 
 
 CheckSizes = Callable[[int], None]

@@ -283,7 +283,7 @@ class PartyJobs(ProcessJobs):
                 self._check_rows(job, data)
                 permission.account = JobAccount(job, key.run_id, record, lambda: self._account_of(job.dataset), data)
                 await runner.in_thread(permission.account.open, self._quota)
-            start = await runner.in_thread(self._start, job, record, data, dataset)
+            start = await runner.in_thread(self._start, job, record, data)
             is_secret = start is not None and job.protocol == "paillier"
             permission.secrecy = await runner.in_thread(label_secrecy, job, data.block, secret_start=is_secret)
             session = (
@@ -356,34 +356,34 @@ class PartyJobs(ProcessJobs):
         self.journal.set_outcome(job_id, Outcome.FINISHED)
         _log_result(job, result)
 
-    def _start(
-        self, job: JobConfig, record: PartyRecord, data: PreparedData, dataset: DatasetConfig
-    ) -> FloatVector | None:
+    def _start(self, job: JobConfig, record: PartyRecord, data: PreparedData) -> FloatVector | None:
         """Return this party's first weights, the same in every session of a job; None for zero.
 
         Under Paillier, the guest's are secret. Under the protocol on shares, where no party learns a step, they are
         those of an earlier model, if the job starts from one.
         """
-        if job.start_from is not None:
-            with self._naming(dataset):
-                return record.start(lambda: self._warm_start(job.start_from or "", data))
         if self.role is Role.HOST or job.protocol == "shares":
-            return None
+            return data.start
         return record.start(lambda: draw_start(data.block.columns))
 
-    def _warm_start(self, earlier: str, data: PreparedData) -> FloatVector:
+    def _earlier_model(self, name: str) -> PartyModel:
+        """Load the model from which a job starts.
+
+        Raises:
+            DataError: there is none, or it cannot be used.
+        """
         try:
-            model = load_model(JobFolder(self.config.state, earlier).model)
+            model = load_model(JobFolder(self.config.state, name).model)
         except NoModelError:
             raise DataError(
-                f"there is no model of job {earlier} to start from: name a finished job, or leave out `start_from`"
+                f"there is no model of job {name} to start from: name a finished job, or leave out `start_from`"
             ) from None
         except DataError as error:
             log.error("%s", error)
-            raise DataError(f"the model of job {earlier} cannot be read: see the log of this process") from None
+            raise DataError(f"the model of job {name} cannot be read: see the log of this process") from None
         if model.role is not self.role:
-            raise DataError(f"the file for the model of job {earlier} holds the part of the other party")
-        return warm_start(model, data.preprocessing)
+            raise DataError(f"the file for the model of job {name} holds the part of the other party")
+        return model
 
     def _begin_record(self, key: JobKey, job: JobConfig, job_id: bytes, known: Record | None) -> PartyRecord:
         if known is None:
@@ -476,7 +476,7 @@ class PartyJobs(ProcessJobs):
                 check_chosen_rows(job, self.role)
         if not record.resumed:
             await runner.in_thread(self._check_changed_rows, job, record, common, roles)
-        return await runner.in_thread(self._prepare, table, dataset, job, scratch, roles)
+        return await runner.in_thread(self._prepare, table, dataset, job, record, scratch=scratch, roles=roles)
 
     def _check_changed_rows(
         self, job: JobConfig, record: PartyRecord, common: UsedRows, roles: RoleVector | None
@@ -562,8 +562,10 @@ class PartyJobs(ProcessJobs):
         table: PartyTable,
         dataset: DatasetConfig,
         job: JobConfig,
+        record: PartyRecord,
+        *,
         scratch: Scratch,
-        roles: RoleVector | None = None,
+        roles: RoleVector | None,
     ) -> PreparedData:
         def check(n_train: int) -> None:
             check_sizes(job, self.config.policy, n_train, self.role)
@@ -572,6 +574,12 @@ class PartyJobs(ProcessJobs):
         with self._naming(dataset):
             data = make_party_data(table, dataset.preprocessing, job, check, scratch, roles=roles)
             check_labels(data.block, is_chosen=roles is not None and table.split is None)
+            if job.start_from is not None:
+                earlier = self._earlier_model(job.start_from)
+                rows, _ = split_rows(len(table.ids), job, roles)
+                columns, intercept = data.block.columns, data.preprocessing.intercept
+                start = record.start(lambda: warm_start(earlier, table.features, rows, columns, intercept=intercept))
+                data = replace(data, start=start)
         if few := describe_few_labels(data.block):
             log.warning("job %s: %s", job.name, few)
         for text in describe_left_out(data.left_out):

@@ -24,6 +24,7 @@ from trilateral.common.pb.v1 import (
     guest_pb2,
     host_pb2,
     jobs_pb2,
+    online_pb2,
     party_pb2,
     prediction_pb2,
     process_pb2,
@@ -93,7 +94,17 @@ Fields: TypeAlias = dict[str, Any]
 MessageT = TypeVar("MessageT", bound=Message)
 
 
-_FILES = (alignment_pb2, coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, prediction_pb2, process_pb2)
+_FILES = (
+    alignment_pb2,
+    coordinator_pb2,
+    guest_pb2,
+    host_pb2,
+    jobs_pb2,
+    online_pb2,
+    party_pb2,
+    prediction_pb2,
+    process_pb2,
+)
 _CONTRACT: dict[str, MethodDescriptor] = {
     f"/{service.full_name}/{method.name}": method
     for file in _FILES
@@ -635,6 +646,9 @@ ROUTES: tuple[Route, ...] = (
     Route("PredictionService/SettleShard", _GUEST),
     Route("PredictionService/GetScores", _GUEST),
     Route("PredictionService/ClosePrediction", _GUEST),
+    Route("OnlineService/GetList", _GUEST),
+    Route("OnlineService/AnswerPoints", _GUEST),
+    Route("ScoreService/Score", _GUEST),
     Route("JobService/StartJob", permission="start"),
     Route("JobService/GetJob", permission="watch"),
     Route("JobService/ListJobs", permission="watch"),
