@@ -33,7 +33,7 @@ from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.load import load_process_config
 from trilateral.common.trial.localhost import LocalProcesses
 from trilateral.common.trial.ports import free_address
-from trilateral.guest_party.online_requests import TOKEN
+from trilateral.guest_party.online_http import TOKEN
 
 CALLERS = 8
 MADE_SECONDS = 3_600.0

@@ -31,7 +31,7 @@ from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.quota import IdQuota, ScoreQuota
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.trial.ports import free_address
-from trilateral.guest_party.online_requests import TOKEN
+from trilateral.guest_party.online_http import TOKEN
 from trilateral.host_party.online import OnlineLists
 
 JOB = JobConfig(name="scores", aligned=True, dataset=DATASET, protocol="shares", l2=0.01)
