@@ -107,13 +107,16 @@ def train_plain(
 
     Raises:
         OutOfRangeError: the training is given up. The text says what to change.
-        ValueError: the job evaluates on hold-out rows and there are none, or its protocol has no sample weights.
+        ValueError: the job evaluates on hold-out rows and there are none, or its protocol has no sample weights;
+            or a warm start lacks columns.
     """
     if job.evaluate_every is not None and (holdout is None or not len(holdout[1])):
         raise ValueError("the job evaluates on hold-out rows: give their columns and labels")
     is_logistic = job.protocol == "shares"
     if sample_weights is not None and not is_logistic:
         raise ValueError("only `shares` takes sample weights")
+    if start is not None and is_logistic and len(start) != columns.shape[1]:
+        raise ValueError("a warm start needs a weight for each column")
     if sample_weights is not None:
         sample_weights = sample_weights / np.mean(sample_weights)
     batches = Batches.of(job, len(columns))

@@ -1,6 +1,7 @@
 """The settings of one table of a party: where it is, what its columns mean and how they are prepared."""
 
 from datetime import date, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -146,6 +147,28 @@ Limits = tuple[FiniteFloat | None, FiniteFloat | None]
 Transform = Literal["log", "log1p", "sqrt", "yeo_johnson"]
 
 
+SplineKind = Literal["natural", "bspline"]
+Knots = Annotated[list[FiniteFloat], Field(min_length=1, max_length=20)]
+
+
+class SplineConfig(Settings):
+    """Several terms in place of one, whose weighted sum is a smooth curve."""
+
+    kind: SplineKind = "natural"
+    """`natural`: a cubic curve that is straight beyond its ends. `bspline`: cubic B-splines."""
+    knots: Annotated[int, Field(ge=1, le=20)] | Knots = 3
+    """Where one piece of the curve passes into the next: how many such points there are, at quantiles that have the
+    same share of the training rows between them; or the points themselves, in units of the table. The ends of the curve
+    are the smallest and the largest clipped value."""
+
+    @field_validator("knots")
+    @classmethod
+    def _check_knots(cls, knots: int | list[float]) -> int | list[float]:
+        if isinstance(knots, list) and any(low >= high for low, high in pairwise(knots)):
+            raise ValueError("`knots` must be in ascending order, such as [1000, 5000, 20000]")
+        return knots
+
+
 class ColumnPreprocessing(Settings):
     """How a numeric column is prepared."""
 
@@ -162,6 +185,9 @@ class ColumnPreprocessing(Settings):
     transform: Transform | None = None
     """A transform of the clipped values: `log`, `log1p` (the logarithm of 1 + x), `sqrt`, or `yeo_johnson`, a power
     that is fitted so that the values are close to a normal distribution. By default there is none."""
+    spline: SplineConfig | None = None
+    """A smooth curve of the transformed values in place of a straight line, such as `{kind: natural, knots: 3}`. By
+    default there is none."""
     standardise: bool = True
     """Whether to scale the column to mean 0 and standard deviation 1. If false, values keep their scale."""
 

@@ -208,8 +208,8 @@ class Policy(Settings):
     min_changed_rows: Annotated[int, Field(ge=0)] = 100
     """The smallest number of training rows in which two jobs on a dataset may differ, unless they have the same rows.
     The difference of two results is a sum over the rows that differ. At most a twentieth of the training rows is asked
-    for. This party compares a job with those that its journal has, as long as its own table has the same IDs. 0 permits
-    any difference."""
+    for. With `evaluate_every`, the same holds for the rows that are evaluated. This party compares a job with those
+    that its journal has, as long as its own table has the same IDs. 0 permits any difference."""
     max_epochs: Annotated[int, Field(ge=1)] = 1000
     """The maximum number of epochs of a job."""
     max_rounds: Annotated[int, Field(ge=1)] = 10_000
@@ -236,7 +236,7 @@ class Policy(Settings):
     training columns, the guest knows the features of these rows up to a linear map. Each also tells the coordinator two
     figures about the guest's labels. Under `shares`, an evaluation gives the guest nothing, and the coordinator one
     figure."""
-    allow_warm_start: bool = True
+    share_earlier_weights: bool = True
     """Whether a job may start from an earlier model (`start_from`). The coordinator then learns this party's weights of
     that model, with three decimals, in the units of the new training columns. Set it to false if the state folder has
     models that this coordinator must not learn."""

@@ -47,7 +47,7 @@ from trilateral.common.data.tables.id_form import describe_changes, form_of
 from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.account import Account
-from trilateral.common.jobs.changed_rows import TrainedRows, check_changed_rows
+from trilateral.common.jobs.changed_rows import EVALUATED, TRAINED, UsedRows, check_changed_rows
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.job_account import JobAccount
@@ -282,7 +282,7 @@ class PartyJobs(ProcessJobs):
                 self._check_rows(job, data)
                 permission.account = JobAccount(job, key.run_id, record, lambda: self._account_of(job.dataset), data)
                 await runner.in_thread(permission.account.open, self._quota)
-            start = await runner.in_thread(self._start, job, record, data, dataset)
+            start = await runner.in_thread(self._start, job, record, data)
             is_secret = start is not None and job.protocol == "paillier"
             permission.secrecy = await runner.in_thread(label_secrecy, job, data.block, secret_start=is_secret)
             session = (
@@ -355,34 +355,34 @@ class PartyJobs(ProcessJobs):
         self.journal.set_outcome(job_id, Outcome.FINISHED)
         _log_result(job, result)
 
-    def _start(
-        self, job: JobConfig, record: PartyRecord, data: PreparedData, dataset: DatasetConfig
-    ) -> FloatVector | None:
+    def _start(self, job: JobConfig, record: PartyRecord, data: PreparedData) -> FloatVector | None:
         """Return this party's first weights, the same in every session of a job; None for zero.
 
         Under Paillier, the guest's are secret. Under the protocol on shares, where no party learns a step, they are
         those of an earlier model, if the job starts from one.
         """
-        if job.start_from is not None:
-            with self._naming(dataset):
-                return record.start(lambda: self._warm_start(job.start_from or "", data))
         if self.role is Role.HOST or job.protocol == "shares":
-            return None
+            return data.start
         return record.start(lambda: draw_start(data.block.columns))
 
-    def _warm_start(self, earlier: str, data: PreparedData) -> FloatVector:
+    def _earlier_model(self, name: str) -> PartyModel:
+        """Load the model from which a job starts.
+
+        Raises:
+            DataError: there is none, or it cannot be used.
+        """
         try:
-            model = load_model(JobFolder(self.config.state, earlier).model)
+            model = load_model(JobFolder(self.config.state, name).model)
         except NoModelError:
             raise DataError(
-                f"there is no model of job {earlier} to start from: name a finished job, or leave out `start_from`"
+                f"there is no model of job {name} to start from: name a finished job, or leave out `start_from`"
             ) from None
         except DataError as error:
             log.error("%s", error)
-            raise DataError(f"the model of job {earlier} cannot be read: see the log of this process") from None
+            raise DataError(f"the model of job {name} cannot be read: see the log of this process") from None
         if model.role is not self.role:
-            raise DataError(f"the file for the model of job {earlier} holds the part of the other party")
-        return warm_start(model, data.preprocessing)
+            raise DataError(f"the file for the model of job {name} holds the part of the other party")
+        return model
 
     def _begin_record(self, key: JobKey, job: JobConfig, job_id: bytes, known: Record | None) -> PartyRecord:
         if known is None:
@@ -473,14 +473,17 @@ class PartyJobs(ProcessJobs):
             roles = await self._row_roles(runner, Purpose.SPLIT, exchange, record)
         if not record.resumed:
             await runner.in_thread(self._check_changed_rows, job, record, common, roles)
-        return await runner.in_thread(self._prepare, table, dataset, job, scratch, roles)
+        return await runner.in_thread(self._prepare, table, dataset, job, record, scratch=scratch, roles=roles)
 
     def _check_changed_rows(
-        self, job: JobConfig, record: PartyRecord, common: TrainedRows, roles: RoleVector | None
+        self, job: JobConfig, record: PartyRecord, common: UsedRows, roles: RoleVector | None
     ) -> None:
-        train, _ = split_rows(len(common.rows), job, roles)
-        trained = replace(common, rows=common.rows[train])
-        check_changed_rows(self.journal, record.id, job, trained, policy=self.config.policy, role=self.role)
+        train, sets = split_rows(len(common.rows), job, roles)
+        used = {TRAINED: train}
+        if job.evaluate_every is not None:
+            used[EVALUATED] = next(iter(sets.values()))
+        in_table = {fact: replace(common, rows=common.rows[rows]) for fact, rows in used.items()}
+        check_changed_rows(self.journal, record.id, job, in_table, policy=self.config.policy, role=self.role)
 
     async def _row_roles(
         self, runner: MachineRunner, purpose: Purpose, exchange: RoleExchange, record: PartyRecord
@@ -501,13 +504,13 @@ class PartyJobs(ProcessJobs):
         permission: Permission,
         *,
         scratch: Scratch,
-    ) -> tuple[PartyTable, TrainedRows]:
+    ) -> tuple[PartyTable, UsedRows]:
         """Read the party's table, and select the rows that both parties have; also return which these are."""
         if job.aligned or record.resumed:
             table = await self._read_all(runner, dataset, job, record, scratch)
             n_rows = len(table.ids)
             rows = np.arange(n_rows) if job.aligned else record.common_rows(n_rows)
-            common = TrainedRows(await runner.in_thread(table.ids.digest), rows, n_rows)
+            common = UsedRows(await runner.in_thread(table.ids.digest), rows, n_rows)
             if job.aligned:
                 return table, common
             with self._naming(dataset):
@@ -531,7 +534,7 @@ class PartyJobs(ProcessJobs):
             raise DataError(
                 "the host and the guest have no IDs in common: compare how both write their IDs, and see `id_form`"
             )
-        common = TrainedRows(await runner.in_thread(table.ids.digest), aligned.rows, len(table.ids))
+        common = UsedRows(await runner.in_thread(table.ids.digest), aligned.rows, len(table.ids))
         with self._naming(dataset):
             return await runner.in_thread(table.select, aligned.rows), common
 
@@ -556,8 +559,10 @@ class PartyJobs(ProcessJobs):
         table: PartyTable,
         dataset: DatasetConfig,
         job: JobConfig,
+        record: PartyRecord,
+        *,
         scratch: Scratch,
-        roles: RoleVector | None = None,
+        roles: RoleVector | None,
     ) -> PreparedData:
         def check(n_train: int) -> None:
             check_sizes(job, self.config.policy, n_train, self.role)
@@ -565,7 +570,13 @@ class PartyJobs(ProcessJobs):
         report_progress(Stage.PREPARING, 0, 1)
         with self._naming(dataset):
             data = make_party_data(table, dataset.preprocessing, job, check, scratch, roles=roles)
-            check_labels(data.block)
+            check_labels(data.block, is_chosen=roles is not None and table.split is None)
+            if job.start_from is not None:
+                earlier = self._earlier_model(job.start_from)
+                rows, _ = split_rows(len(table.ids), job, roles)
+                columns, intercept = data.block.columns, data.preprocessing.intercept
+                start = record.start(lambda: warm_start(earlier, table.features, rows, columns, intercept=intercept))
+                data = replace(data, start=start)
         if few := describe_few_labels(data.block):
             log.warning("job %s: %s", job.name, few)
         for text in describe_left_out(data.left_out):

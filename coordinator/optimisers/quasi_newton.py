@@ -70,6 +70,10 @@ MIN_RATE = 1e-7
 MAX_FAILURES_AT_START = 2
 """Steps from e that may fail before a round is spent on e itself."""
 
+WARM_FLATTEST = 2.0
+"""From a warm start, the first steps are short and few. They show less of the flat directions than those from zero, so
+in the estimate of the gap these are taken to be at least this many times as flat as the mean."""
+
 CUT = 1 / 8
 """Factor that shortens a step that took a value out of range."""
 
@@ -107,6 +111,7 @@ class QuasiNewton:
         self._error = gradient_error * math.sqrt(n_columns)
         self._is_assumed = False
         self._scale = 4.0
+        self._least_flattest = 0.0
         self._descent: FloatVector = np.zeros(n_columns)
         self._gaps: list[float] = []
         self._losses: list[float] = []
@@ -213,6 +218,7 @@ class QuasiNewton:
         if self.base.any():
             rate = _rate_with_entropy(loss)
             self._scale = 1 / (rate * (1 - rate))
+            self._least_flattest = WARM_FLATTEST * self._scale
             self.is_observed = True
             self._losses.append(loss)
             self._aim(gradient)
@@ -243,6 +249,7 @@ class QuasiNewton:
         else:
             self._descent = _within(MAX_FIRST_STEP, self._scale * gradient)
             flattest = self._scale
+        flattest = max(flattest, self._least_flattest)
         if self._failures == 0:
             self._gaps.append(max(float(gradient @ self._descent), flattest * float(gradient @ gradient)) / 2)
         else:

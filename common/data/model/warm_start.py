@@ -1,11 +1,12 @@
-"""Where a training begins that starts from an earlier model: its weights in the units of the new training columns."""
+"""Where a training begins that starts from an earlier model: the weights that give its scores of the new rows."""
 
 import numpy as np
 
-from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.arrays import FloatMatrix, FloatRows, FloatVector, Rows, blocks_of
 from trilateral.common.base.errors import DataError
+from trilateral.common.data.features import Features
 from trilateral.common.data.model.model_file import PartyModel
-from trilateral.common.data.preprocessing import Preprocessing
+from trilateral.common.data.model.scoring import score_features
 
 _STEP = 2.0**-12
 """A start is rounded to multiples of this before it leaves a party. A start is near the minimum at best, so further
@@ -13,24 +14,30 @@ digits save no round. They would tell the coordinator, which knows the earlier w
 the units have changed."""
 
 
-def warm_start(model: PartyModel, steps: Preprocessing) -> FloatVector:
-    """Convert the weights of an earlier model to the units of new training columns.
+def warm_start(
+    model: PartyModel, features: Features, rows: Rows, columns: FloatRows, *, intercept: bool
+) -> FloatVector:
+    """Find the weights of new training columns that come closest to an earlier model's scores.
 
-    With the weight v of each term in score per unit of the table, the new weights of the standardised terms are beta =
-    v * scale, and w = T^+ beta, because T has full column rank. A term that the earlier model lacks begins at 0. The
-    constant of the guest's score moves into its weight of the column of ones: the part that v @ mean adds again when
-    the new means are subtracted. The host has no such column. So a shift of the mean of its own score is lost, which
-    the first rounds make up for.
+    They minimise the sum over the training rows of (X w - u)^2, where u are this party's parts of the scores by the
+    earlier model. If the new terms can express the earlier ones, X w equals u. That holds whatever means, scales,
+    directions and reference categories are. A constant cannot be expressed by a party without an intercept: the host's
+    fit has a constant that is left out afterwards. So a shift of the mean of the host's part is lost, which the first
+    rounds make up for.
 
     Args:
         model: this party's part of the earlier model.
-        steps: this party's preprocessing, fitted on the new training rows.
+        features: this party's table.
+        rows: its training rows, in ascending order.
+        columns: X, the new training columns of these rows, shape (n_train, n_columns).
+        intercept: whether the last column consists of ones.
 
     Returns:
         w, rounded to multiples of 2^-12, shape (n_columns,).
 
     Raises:
-        DataError: the model is of a job with another protocol, or its features are others.
+        DataError: the model is of a job with another protocol, or the table lacks a column of the earlier model or
+            holds other values there.
     """
     name = model.job.name
     if model.job.protocol != "shares":
@@ -39,25 +46,15 @@ def warm_start(model: PartyModel, steps: Preprocessing) -> FloatVector:
             " coordinator, and a start would show them: start from a job with `protocol: shares`, or leave out"
             " `start_from`"
         )
-    _check_features(model, steps)
-    v = np.array([model.weights.get(term, 0.0) for term in steps.terms])
-    beta = v * steps.scale
-    own = beta if steps.directions is None else np.linalg.lstsq(steps.directions, beta)[0]
-    if steps.intercept:
-        own = np.append(own, model.intercept + float(steps.mean @ v))
-    start: FloatVector = np.rint(own / _STEP) * _STEP + 0.0
+    steps, earlier = model.steps, np.array(model.training_weights)
+    n_columns = columns.shape[1]
+    width = n_columns + (not intercept)
+    gram, products = np.zeros((width, width)), np.zeros(width)
+    for part in blocks_of(len(columns)):
+        block: FloatMatrix = np.ones((len(rows[part]), width))
+        block[:, :n_columns] = columns[part]
+        gram += block.T @ block
+        products += block.T @ score_features(steps, earlier, features.take(rows[part]))
+    fitted = np.linalg.lstsq(gram, products)[0][:n_columns]
+    start: FloatVector = np.rint(fitted / _STEP) * _STEP + 0.0
     return start
-
-
-def _check_features(model: PartyModel, steps: Preprocessing) -> None:
-    """Check that the same columns of the table are used. A column may be left out on one side for lack of values."""
-    before, now = set(model.steps.features), set(steps.features)
-    unknown = sorted(now - before - set(model.left_out))
-    gone = sorted(before - now - set(steps.left_out))
-    if unknown or gone:
-        error = DataError(
-            f"the features are not those of job {model.job.name}, from which the job starts: use the same columns, or"
-            " leave out `start_from`; the log of this party names the columns"
-        )
-        error.add_note(f"new: {', '.join(unknown) or 'none'}; gone: {', '.join(gone) or 'none'}")
-        raise error

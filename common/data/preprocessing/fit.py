@@ -18,9 +18,16 @@ import numpy as np
 from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows, blocks_of
 from trilateral.common.base.errors import DataError
 from trilateral.common.base.progress import Stage, report_progress
-from trilateral.common.config.dataset import ColumnPreprocessing, PreprocessingConfig, Transform
+from trilateral.common.config.dataset import (
+    ColumnPreprocessing,
+    PreprocessingConfig,
+    SplineConfig,
+    SplineKind,
+    Transform,
+)
 from trilateral.common.data.features import Categories, Column, Features
 from trilateral.common.data.preprocessing.few_rows import MIN_ROWS, Leverage, is_constant, is_too_rare, leverage
+from trilateral.common.data.preprocessing.splines import make_spline
 from trilateral.common.data.preprocessing.terms import (
     ROWS_AT_A_TIME,
     CategoryColumn,
@@ -32,6 +39,9 @@ from trilateral.common.data.preprocessing.transforms import fit_power, outside, 
 
 _LARGEST_CORRECTION = 1e-10
 """The largest share of a variance by which it is corrected for the rounding error of the mean."""
+
+_LEAST_DISTANCE = 1e-9
+"""The least distance of two knots, as a share of that of the ends of the curve. Closer ones are rounding errors."""
 
 N_PASSES = 4
 """How often the training rows are read, for reports of progress: to fit the columns, the means and scales, and the
@@ -268,8 +278,56 @@ def _fit_number(name: str, values: FloatVector, config: ColumnPreprocessing) -> 
         transform=config.transform,
         power=power,
     )
-    if column.transform is not None and _leverage(column, {name: values}).shows_rows:
+    if config.spline is not None:
+        knots = _inner_knots(filled, config.spline, column)
+        column = _fit_spline(column, config.spline.kind, knots, filled, {name: values})
+    if column.transform is not None and column.spline is None and _leverage(column, {name: values}).shows_rows:
         raise _ConstantError(SHOWS_ROWS)
+    return column
+
+
+def _inner_knots(prepared: FloatVector, config: SplineConfig, column: NumberColumn) -> list[float]:
+    """Return the knots between the ends of a spline, in units of the transformed values."""
+    if isinstance(config.knots, int):
+        knots = np.quantile(prepared, np.linspace(0, 1, config.knots + 2)[1:-1])
+    elif column.transform is not None:
+        knots = transformed(np.array(config.knots), column.transform, column.power)
+    else:
+        knots = np.array(config.knots)
+    lowest, highest = float(prepared.min()), float(prepared.max())
+    least = _LEAST_DISTANCE * (highest - lowest)
+    inner: list[float] = []
+    for knot in knots:
+        if knot - (inner[-1] if inner else lowest) > least and highest - knot > least:
+            inner.append(float(knot))
+    return inner
+
+
+def _fit_spline(
+    column: NumberColumn, kind: SplineKind, inner: list[float], prepared: FloatVector, sources: Mapping[str, Column]
+) -> NumberColumn:
+    """Fit a spline without a combination of terms that a training row dominates.
+
+    While there is such a row, or the rows have too few different values for so many terms, the knot next to the row
+    with the largest leverage is left out. If no knot is left, the number is a term itself.
+
+    Args:
+        column: the column without a spline.
+        kind: which spline.
+        inner: the knots between the ends.
+        prepared: the transformed values of the training rows.
+        sources: the column of the table.
+    """
+    ends = float(prepared.min()), float(prepared.max())
+    while inner or kind == "bspline":
+        curved = column.model_copy(update={"spline": make_spline(kind, [ends[0], *inner, ends[1]])})
+        found = _leverage(curved, sources)
+        if found.rank == len(curved.terms) and not found.shows_rows:
+            return curved
+        if not inner:
+            break
+        at = float(prepared[found.row])
+        inner.remove(min(inner, key=lambda knot: abs(knot - at)))
     return column
 
 

@@ -28,6 +28,7 @@ from trilateral.common.data.preprocessing.formulas import (
     categories_of,
     evaluate,
 )
+from trilateral.common.data.preprocessing.splines import Spline
 
 ROWS_AT_A_TIME = 65_536
 """Rows whose terms are computed at once. All terms of all rows would take far more memory than the table."""
@@ -103,7 +104,7 @@ class FittedColumn(Settings, ABC):
 class NumberColumn(FittedColumn):
     """A numeric column: missing values are filled, then all values are clipped and transformed."""
 
-    NEW = frozenset({"transform", "power"})
+    NEW = frozenset({"transform", "power", "spline"})
     kind: Literal["number"] = "number"
     fill: FiniteFloat
     """The replacement for missing values, before clipping."""
@@ -112,13 +113,15 @@ class NumberColumn(FittedColumn):
     upper: FiniteFloat | None = None
     """The upper clipping limit; None without."""
     missing_indicator: bool = False
-    """Whether there is a second term that is 1 where the value is missing and 0 elsewhere."""
+    """Whether there is a last term that is 1 where the value is missing and 0 elsewhere."""
     standardise: bool = True
-    """Whether the first term is scaled to mean 0 and mean square 1 later."""
+    """Whether the terms but that for missing values are scaled to mean 0 and mean square 1 later."""
     transform: Transform | None = None
     """The transform of the clipped values; None without."""
     power: FiniteFloat | None = None
     """lambda of the transform `yeo_johnson`; None for others."""
+    spline: Spline | None = None
+    """The curve of the transformed values; None if they are a term themselves."""
 
     @model_validator(mode="after")
     def _check_power(self) -> Self:
@@ -130,17 +133,22 @@ class NumberColumn(FittedColumn):
     def terms(self) -> list[str]:
         """Names of the terms."""
         value = self.name if self.transform is None else f"{self.transform}({self.name})"
-        return [value, f"{self.name} is missing"] if self.missing_indicator else [value]
+        values = [value] if self.spline is None else self.spline.terms(value)
+        return [*values, f"{self.name} is missing"] if self.missing_indicator else values
 
     @property
     def binary(self) -> list[bool]:
         """For each term, whether it is 0 or 1 in every row."""
-        return [False, True] if self.missing_indicator else [False]
+        return [False] * self._n_values + [True] * self.missing_indicator
 
     @property
     def standardised(self) -> list[bool]:
         """For each term, whether it is standardised. A term of 0 and 1 never is."""
-        return [self.standardise, False] if self.missing_indicator else [self.standardise]
+        return [self.standardise] * self._n_values + [False] * self.missing_indicator
+
+    @property
+    def _n_values(self) -> int:
+        return 1 if self.spline is None else len(self.spline.coefs)
 
     @property
     def formulas(self) -> list[Formula]:
@@ -150,7 +158,8 @@ class NumberColumn(FittedColumn):
             value = Clipped(value, self.lower, self.upper)
         if self.transform is not None:
             value = Transformed(value, self.transform, self.power)
-        return [value, IsMissing(self.name)] if self.missing_indicator else [value]
+        values = [value] if self.spline is None else self.spline.formulas(value)
+        return [*values, IsMissing(self.name)] if self.missing_indicator else values
 
 
 class CategoryColumn(FittedColumn):

@@ -79,6 +79,19 @@ def test_show_prints_the_guests_part_by_importance_with_all_that_is_known_of_it(
     for word in ("AUC", "Gini", "calibrated by Platt", "log loss before", "reliability", "lift", "during the training"):
         assert word in text
     assert "person-" not in text
+    assert "by evaluation set, with 95% confidence intervals" in text
+    auc = next(line for line in text.splitlines() if "holdout" in line)
+    figure, low, high = map(float, auc.replace("│", " ").split()[-3:])
+    assert low < figure < high
+
+
+def test_show_names_the_evaluation_sets(config: Path) -> None:
+    path = config.parent / "state/host/jobs/credit/model.json"
+    model = load_model(path)
+    assert "several sets" not in run("show", path).output
+    data = model.data.model_copy(update={"sets": {"valid": 1200, "out_of_time": 7}})
+    save_model(path, model.model_copy(update={"data": data}))
+    assert "evaluated on several sets: valid 1,200 rows, out_of_time 7 rows" in run("show", path).output
 
 
 def test_show_says_which_loss_was_trained_and_whether_rows_had_weights(config: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.frames import features_of
 from trilateral.common.base.errors import DataError
-from trilateral.common.config.dataset import PreprocessingConfig
+from trilateral.common.config.dataset import PreprocessingConfig, SplineConfig
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.preprocessing.formulas import (
     Clipped,
@@ -45,6 +45,8 @@ CONFIGS = [
     PreprocessingConfig(clip=None, standardise=False, rare=0.0),
     PreprocessingConfig(transform="log", missing_indicator=True),
     PreprocessingConfig(transform="yeo_johnson", whiten=False),
+    PreprocessingConfig(spline=SplineConfig(), missing_indicator=True),
+    PreprocessingConfig(spline=SplineConfig(kind="bspline"), whiten=False, transform="sqrt"),
 ]
 
 

@@ -13,7 +13,7 @@ from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy
-from trilateral.common.jobs.changed_rows import TrainedRows, check_changed_rows
+from trilateral.common.jobs.changed_rows import EVALUATED, TRAINED, UsedRows, check_changed_rows
 from trilateral.common.jobs.journal import Journal
 
 N_ROWS = 5000
@@ -37,13 +37,14 @@ def check(
     least: int = 100,
     n_rows: int = N_ROWS,
     begins: bool = True,
+    fact: str = TRAINED,
 ) -> None:
     job = JobConfig(name=f"job-{job_id[-1]}", dataset=dataset)
     journal.add(job_id, job)
-    trained = TrainedRows(table, rows, n_rows)
+    trained = UsedRows(table, rows, n_rows)
     policy = Policy(min_changed_rows=least)
     try:
-        check_changed_rows(journal, job_id, job, trained, policy=policy, role=Role.GUEST)
+        check_changed_rows(journal, job_id, job, {fact: trained}, policy=policy, role=Role.GUEST)
     except PolicyError:
         journal.set_outcome(job_id, Outcome.FAILED)
         raise
@@ -80,10 +81,17 @@ def test_a_job_that_has_shown_nothing_does_not_count(journal: Journal) -> None:
 def test_a_job_that_has_just_begun_counts(journal: Journal) -> None:
     job = JobConfig(name="running", dataset="d")
     journal.add(FIRST, job)
-    trained = TrainedRows(bytes(32), ALL[1:], N_ROWS)
-    check_changed_rows(journal, FIRST, job, trained, policy=Policy(), role=Role.GUEST)
+    trained = UsedRows(bytes(32), ALL[1:], N_ROWS)
+    check_changed_rows(journal, FIRST, job, {TRAINED: trained}, policy=Policy(), role=Role.GUEST)
     with pytest.raises(PolicyError, match="of the job running"):
         check(journal, SECOND, ALL)
+
+
+def test_rows_are_compared_with_those_of_the_same_purpose(journal: Journal) -> None:
+    check(journal, FIRST, ALL[1:], fact=EVALUATED)
+    check(journal, SECOND, ALL)
+    with pytest.raises(PolicyError, match="the evaluated rows are those of the job job-0 but for fewer than 100 rows"):
+        check(journal, FIRST[:-1] + b"\2", ALL, fact=EVALUATED)
 
 
 def test_a_replaced_job_counts(journal: Journal) -> None:

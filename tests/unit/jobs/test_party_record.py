@@ -51,6 +51,8 @@ def test_a_column_with_settings_of_0_1_0_has_the_digest_of_then() -> None:
         {"preprocessing": {"limits": [0, None]}},
         {"preprocessing": {"transform": "sqrt"}},
         {"preprocessing": {"columns": {"a": {"transform": "sqrt"}}}},
+        {"preprocessing": {"spline": {}}},
+        {"preprocessing": {"columns": {"a": {"spline": {}}}}},
         {"preprocessing": {"columns": {"a": {"limits": [0, 1]}}}},
         {"exclude": ["a"]},
     ],
