@@ -21,8 +21,7 @@ ElementVector = NDArray[np.uint64]
 
 def of_each_row(are_true: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return whether all values of each row are true, shape (n_rows,), for an array of one dimension or more."""
-    each: NDArray[np.bool_] = are_true.all(axis=tuple(range(1, are_true.ndim)))
-    return each
+    return np.asarray(are_true.all(axis=tuple(range(1, are_true.ndim))), dtype=np.bool_)
 
 
 BLOCK_ROWS = 65_536
