@@ -269,6 +269,7 @@ class PartyMachine(ABC):
             reason=finish.reason,
             holdout_scores=holdout_scores,
             evaluations=evaluations,
+            compared=finish.compared,
         )
         return Envelope(self.role, result)
 
