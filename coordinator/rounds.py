@@ -53,6 +53,9 @@ def check_memory(job: JobConfig, n_train: int, n_columns: int) -> None:
         n_vectors += 3 * (Batches.of(job, n_train).n_parts + 1)
     if job.has_l1 or job.folds is not None:
         n_vectors += _HESSIANS * n_columns + len(job.penalties)
+    if job.inference:
+        # The information in four shares, and the matrices of its inverse.
+        n_vectors += 8 * n_columns
     needed = n_vectors * n_columns + _ORDERS * n_batches
     if needed > MAX_NUMBERS:
         raise ProtocolError(
@@ -122,6 +125,7 @@ class Rounds:
             is_weighted=computation.is_weighted,
             penalty=computation.penalty,
             fold_sizes=computation.fold_sizes,
+            start=computation.start,
         )
         self.computation = computation
 
@@ -170,6 +174,7 @@ class Rounds:
                 step=NO_STEP,
                 batch=plan.batch,
                 gradient=plan.gradient,
+                information=plan.information,
                 loss=self._last_loss,
                 peer_columns=sum(count for other, count in self._n_columns.items() if other is not party),
             )

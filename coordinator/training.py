@@ -10,6 +10,7 @@ import numpy as np
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.config.job import JobConfig
+from trilateral.common.protocol.batches import WHOLE_SET
 from trilateral.coordinator.optimisers.lbfgs import Lbfgs
 from trilateral.coordinator.optimisers.quasi_newton import GRADIENT_ERROR, QuasiNewton
 from trilateral.coordinator.optimisers.sgd import Sgd
@@ -37,6 +38,8 @@ class Training:
         is_weighted: whether samples have weights.
         penalty: the diagonal of P, shape (n_columns,), for a job with folds or an L1 penalty.
         fold_sizes: rows of each fold, if the job has folds.
+        start: the point w at which the training begins, shape (n_columns,), under `shares`; None for zero. If the
+            parties cannot compute there, the training begins at zero.
 
     Raises:
         ValueError: a count is below 1, or lbfgs has several batches.
@@ -53,6 +56,7 @@ class Training:
         is_weighted: bool = False,
         penalty: FloatVector | None = None,
         fold_sizes: Sequence[int] = (),
+        start: FloatVector | None = None,
     ) -> None:
         if n_columns < 1 or n_batches < 1:
             raise ValueError("a training needs at least one column and one batch")
@@ -64,6 +68,8 @@ class Training:
         """Fits of a cross-validation that are over."""
         self._job = job
         self._is_in_range = is_in_range
+        if start is None or not is_in_range(start):
+            start = np.zeros(n_columns)
         if job.has_l1 or job.folds is not None:
             fits = Fits(job, np.zeros(n_columns) if penalty is None else penalty, gradient_error)
             if job.folds is None:
@@ -71,11 +77,13 @@ class Training:
             else:
                 self._search = cross_validated_search(job, fits, fold_sizes)
         else:
-            self._search = _search(job, n_columns, n_batches, gradient_error, is_weighted=is_weighted)
+            self._search = _search(job, start, n_batches, gradient_error, is_weighted=is_weighted)
         self._position: FloatVector = np.zeros(n_columns)
         self._round = 0
         self._draws = 0
         self._plan: RoundPlan | None = None
+        self._found: Found | None = None
+        """The result of the search, while the step of inference is under way."""
 
     def begin(self) -> RoundPlan:
         """Start the training.
@@ -111,6 +119,11 @@ class Training:
             self._check(observation.curvature, asked=plan.direction is not None)
             if (observation.holdout_loss is None) != (plan.evaluate_at is None):
                 raise ValueError("the observation must have a hold-out loss exactly if the plan asks for one")
+            if (observation.information is None) == plan.information:
+                raise ValueError("the observation must have the information exactly if the plan asks for it")
+        if self._found is not None:
+            self._plan = None
+            return self._conclude(self._found, None if observation is None else observation.information)
         try:
             probe = self._search.send(observation)
             while not all(self._is_in_range(point) for point in probe.points):
@@ -142,12 +155,20 @@ class Training:
             note=probe.note,
             reached=probe.reached,
             evaluate_at=None if probe.evaluate is None else probe.evaluate - self._position,
+            information=probe.information,
         )
         return self._plan
 
-    def _end(self, outcome: Found | GivenUp) -> Conclusion | GivenUp:
+    def _end(self, outcome: Found | GivenUp) -> RoundPlan | Conclusion | GivenUp:
         if isinstance(outcome, GivenUp):
             return outcome
+        if self._job.inference and self._is_in_range(outcome.point):
+            self._found = outcome
+            probe = Probe(outcome.point, WHOLE_SET, gradient=False, reached=outcome.loss, information=True)
+            return self._next_round(probe)
+        return self._conclude(outcome, None)
+
+    def _conclude(self, outcome: Found, information: FloatVector | None) -> Conclusion:
         return Conclusion(
             round=self._round + 1,
             step=self._step_to(outcome.point),
@@ -157,6 +178,7 @@ class Training:
             converged=outcome.converged,
             reason=outcome.reason,
             compared=outcome.compared,
+            information=information,
         )
 
     def _step_to(self, point: FloatVector) -> FloatVector:
@@ -165,16 +187,16 @@ class Training:
         return step
 
 
-def _search(job: JobConfig, n_columns: int, n_batches: int, gradient_error: float, *, is_weighted: bool) -> Search:
-    algorithm = job.algorithm
+def _search(job: JobConfig, start: FloatVector, n_batches: int, gradient_error: float, *, is_weighted: bool) -> Search:
+    algorithm, n_columns = job.algorithm, len(start)
     if algorithm.name == "lbfgs":
         if n_batches != 1:
             raise ValueError("lbfgs works on the whole training set, as one batch")
         if job.protocol == "shares":
             quasi_newton = QuasiNewton(
-                n_columns, algorithm.memory, intercept=job.intercept, gradient_error=gradient_error
+                n_columns, algorithm.memory, intercept=job.intercept, gradient_error=gradient_error, start=start
             )
             return full_batch_search(quasi_newton, job)
         return full_batch_search(Lbfgs(n_columns, algorithm.memory), job)
     optimiser = Sgd(algorithm) if algorithm.name == "sgd" else Sqn(algorithm)
-    return minibatch_search(optimiser, job, n_columns, n_batches, is_weighted=is_weighted)
+    return minibatch_search(optimiser, job, start, n_batches, is_weighted=is_weighted)

@@ -86,6 +86,10 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
             "policy.protocols",
             f"the setting allows {' and '.join(policy.protocols)}; the job has `protocol: {job.protocol}`",
         )
+    if job.start_from is not None and not policy.share_earlier_weights:
+        raise refusal(
+            role, "policy.share_earlier_weights", "the job starts from an earlier model: leave out `start_from`"
+        )
     weighting = [] if dataset.label is None else dataset.label.weighting
     if job.protocol == "paillier" and weighting:
         raise refusal(
@@ -109,6 +113,13 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
         _check_batch("the job's batch has", job.batch, policy, role)
     if job.curvature_batch is not None:
         _check_batch("the job's curvature batch has", job.curvature_batch, policy, role)
+    if job.inference and not policy.share_inference:
+        raise refusal(
+            role,
+            "policy.share_inference",
+            f"the {role} does not let the other party learn the accuracy of its weights: set `inference: false` in the"
+            " job",
+        )
     evaluations = max_evaluations(job)
     if evaluations > policy.max_evaluations:
         has = f"{job.epochs} epochs have {evaluations} evaluations, and fewer with a larger `evaluate_every`"
@@ -244,7 +255,7 @@ def check_label_secrecy(job: JobConfig, policy: Policy, secrecy: LabelSecrecy, n
         PolicyError: the labels of a batch have too little entropy for so many equations.
     """
     bits = policy.min_label_bits
-    if bits == 0 or secrecy.n_equations(n_host) <= secrecy.max_equations(bits):
+    if bits == 0 or secrecy.n_equations(n_host) + inference_equations(job, n_host) <= secrecy.max_equations(bits):
         return
     # The batches matter only to a host that sees the sums of each.
     is_whole = job.batch == "all" or job.protocol == "shares"
@@ -258,6 +269,11 @@ def check_label_secrecy(job: JobConfig, policy: Policy, secrecy: LabelSecrecy, n
     )
     error.add_note(describe_secrecy(secrecy, bits, Entry(), n_host))
     raise error
+
+
+def inference_equations(job: JobConfig, n_peer_columns: int) -> int:
+    """Return how many equations the other party learns from its standard errors: one for each pair of its columns."""
+    return n_peer_columns * (n_peer_columns + 1) // 2 if job.inference else 0
 
 
 def describe_secrecy(secrecy: LabelSecrecy, bits_per_equation: float, given: Entry, n_host: int | None = None) -> str:
