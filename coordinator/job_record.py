@@ -101,6 +101,7 @@ def _sizes(ready: Ready) -> dict[str, Any]:
             "penalty": ready.shares.penalty.tolist(),
             "weight_bits": ready.shares.weight_bits,
             "total_weight": ready.shares.total_weight,
+            "fourth_bits": ready.shares.fourth_bits,
         }
     return sizes
 

@@ -33,8 +33,9 @@ most n max(c) / 4 by Cauchy's inequality, since columns have a mean square of at
 2^62, for any scores, because the series never exceeds 1/4 by more than its error.
 
 **Noise.** The rounding errors of T depend on e, and C knows e. So the parties drop low bits of each sum, COVER_BITS
-more than its noise has, as they do for a gradient. The error of row i is multiplied by x_ij x_ik. No |x_ij| exceeds the
-square root of n, so the sum of these squares is at most n^2.
+more than its noise has, as they do for a gradient. The error of row i is multiplied by x_ij x_ik. By Cauchy's
+inequality, the sum of these squares is at most n times the largest mean fourth power of a column, of which each party
+reports the logarithm.
 """
 
 import math
@@ -74,6 +75,8 @@ class SlopeFormat:
     fmt: Format
     n_train: int
     """Training rows."""
+    fourth_bits: int
+    """Ceiling of log2 of the largest mean of x^4 over the training rows, of the columns of both parties."""
 
     @property
     def _room(self) -> int:
@@ -172,7 +175,7 @@ def _drop(slopes: SlopeFormat, n_padded: int) -> int:
     if slopes.fmt.weighted:
         variance *= 1 << _MEAN_SQUARE_BITS
     variance = variance / 4 ** (slopes.wide_bits - slopes.slope_bits) + Fraction(1, 6)
-    return cover(variance * n_padded**2 * slopes.fmt.column_scale**4)
+    return cover(variance * (n_padded << slopes.fourth_bits) * slopes.fmt.column_scale**4)
 
 
 @dataclass(frozen=True, eq=False)

@@ -233,7 +233,7 @@ class Transcript:
         self.fmt = Format.of(n_train, offer.max_score, challenge.weight_bits)
         plan = RowPlan.of(Batches.of(offer, n_train), 0)
         self.information = InformationPlan.of(
-            SlopeFormat(self.fmt, n_train), plan, self.n_columns[Role.HOST], self.n_columns[Role.GUEST]
+            SlopeFormat(self.fmt, n_train, 0), plan, self.n_columns[Role.HOST], self.n_columns[Role.GUEST]
         )
         self.begun = {each.key: each for each in traffic if isinstance(each, BeginRound)}
         self.draws = self._draws(traffic)

@@ -126,7 +126,7 @@ def columns(n_host: int, n_guest: int, scale: int) -> tuple[dict[Role, FloatMatr
 @pytest.mark.parametrize("weight_bits", [None, 0, 6])
 def test_the_coordinator_reads_the_fisher_information(max_score: int, opener: Role, weight_bits: int | None) -> None:
     fmt = Format.of(N_ROWS, max_score, weight_bits)
-    slopes, (X, w) = SlopeFormat(fmt, N_ROWS), columns(3, 2, fmt.column_scale)
+    slopes, (X, w) = SlopeFormat(fmt, N_ROWS, 3), columns(3, 2, fmt.column_scale)
     c = None
     if weight_bits is not None:
         c = np.random.default_rng(3).integers(0, 8 << weight_bits, N_ROWS) / 2.0**weight_bits
@@ -140,10 +140,10 @@ def test_the_sums_stay_in_range_for_any_job() -> None:
     for n_rows in (1000, 24_000, 120_000, 10**6, 10**7):
         for bits in (None, 0, 6):
             fmt = Format.of(n_rows, 12, bits)
-            slopes = SlopeFormat(fmt, n_rows)
+            slopes = SlopeFormat(fmt, n_rows, 7)
             largest_weight = 1 if bits is None else 64
             assert n_rows * fmt.column_scale**2 * largest_weight * 2**slopes.slope_bits <= 2**64
             assert 0 < slopes.cut < 62
             assert slopes.drop(n_rows) < 60
             # A mean slope of 0.1 is known to 1e-3 everywhere, and to 1e-4 without weights.
-            assert slopes.dropped(n_rows) < (1e-4 if bits is None else 2e-3) * 0.1 * n_rows
+            assert slopes.dropped(n_rows) < (1e-4 if bits is None else 5e-4) * 0.1 * n_rows
