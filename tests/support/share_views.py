@@ -318,15 +318,16 @@ class Transcript:
                 width = 1 + (weighted and sender is Role.HOST)
                 n = len(piece.elements) // piece.n_rows
                 parts = [(Purpose.OPENED, width, width - n, n)]
-            case Kind.DEALT_SLOPES, _:
-                n = self.information.n_dealt[to]
-                parts = [(Purpose.DEALT_SLOPES, n, 0, n)]
+            case ((Kind.DEALT_SLOPES | Kind.SLOPE_COLUMNS), _):
+                # Their elements have the order of the numbers, whatever the rows.
+                first = piece.offset * len(piece.elements) // piece.n_rows
+                purpose = Purpose.DEALT_SLOPES if is_dealt else Purpose.SLOPE_COLUMNS
+                numbers = first + np.arange(len(piece.elements))
+                yield Masked((dealer, int(purpose)), numbers, piece.elements, -1)
+                return
             case ((Kind.MASKED_SLOPES | Kind.ROUNDED_SLOPES | Kind.UNWEIGHTED_SLOPES), _):
                 first = (Kind.MASKED_SLOPES, Kind.ROUNDED_SLOPES, Kind.UNWEIGHTED_SLOPES).index(piece.kind)
                 parts = [(Purpose.SLOPES, self.information.slopes.n_masks(sender), first, 1)]
-            case Kind.SLOPE_COLUMNS, _:
-                n = self.information.n_opened
-                parts = [(Purpose.SLOPE_COLUMNS, n, 0, n)]
         yield from self._of_rows(piece, dealer, parts)
 
     def _of_rows(self, piece: ElementPiece, key: bytes, parts: list[tuple[Purpose, int, int, int]]) -> Iterator[Masked]:
