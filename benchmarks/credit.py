@@ -129,7 +129,7 @@ def _inference(training: Training, joined: JoinedTable) -> dict[str, Any]:
     """Return how long the step of inference took, and how exact it is."""
     X = joined.columns
     information = X.T @ (X * slope(X @ training.coef)[:, np.newaxis])
-    exact = np.linalg.inv(information)
+    exact = np.asarray(np.linalg.inv(information), dtype=np.float64)
     errors = []
     for role, part in ((Role.HOST, slice(joined.n_host)), (Role.GUEST, slice(joined.n_host, None))):
         steps, found = training.models[role].steps, training.models[role].inference

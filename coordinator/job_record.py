@@ -101,6 +101,7 @@ def _sizes(ready: Ready) -> dict[str, Any]:
             "penalty": ready.shares.penalty.tolist(),
             "weight_bits": ready.shares.weight_bits,
             "total_weight": ready.shares.total_weight,
+            "start": ready.shares.start.tolist(),
             "fourth_bits": ready.shares.fourth_bits,
         }
     return sizes
@@ -110,7 +111,8 @@ def _read_ready(content: bytes) -> Ready:
     sizes = json.loads(content)
     shares = sizes.pop("shares", None)
     if shares is not None:
-        shares["penalty"] = np.asarray(shares["penalty"], dtype=np.float64)
+        for name in ("penalty", "start"):
+            shares[name] = np.asarray(shares.get(name, []), dtype=np.float64)
         shares = SharesReady(seed=b"", **shares)
     return Ready(**sizes, shares=shares)
 

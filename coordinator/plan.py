@@ -22,7 +22,7 @@ class RoundPlan:
     step: FloatVector
     """The vector to subtract before the round's work; zeros in the first round."""
     point: FloatVector
-    """w_k itself, relative to the start of the training: minus the sum of all steps so far."""
+    """w_k itself: minus the sum of all steps so far. Under `paillier`, it is relative to the guest's secret start."""
     batch: Batch
     gradient: bool
     """False asks for the loss alone."""
@@ -69,7 +69,7 @@ class Conclusion:
     """One after the last."""
     step: FloatVector
     point: FloatVector
-    """The result, relative to the start of the training."""
+    """The result, as `RoundPlan.point`."""
     loss: float
     """Loss and penalty of the result on all training rows."""
     epochs: int

@@ -111,6 +111,7 @@ class Rounds:
             computation.is_in_range,
             computation.gradient_error,
             is_weighted=computation.is_weighted,
+            start=computation.start,
         )
         self.computation = computation
 

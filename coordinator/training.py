@@ -35,6 +35,8 @@ class Training:
             out. By default, the parties themselves say that a round is void.
         gradient_error: standard deviation of the rounding error of a component of a gradient, under `shares`.
         is_weighted: whether samples have weights.
+        start: the point w at which the training begins, shape (n_columns,), under `shares`; None for zero. If the
+            parties cannot compute there, the training begins at zero.
 
     Raises:
         ValueError: a count is below 1, or lbfgs has several batches.
@@ -49,6 +51,7 @@ class Training:
         gradient_error: float = GRADIENT_ERROR,
         *,
         is_weighted: bool = False,
+        start: FloatVector | None = None,
     ) -> None:
         if n_columns < 1 or n_batches < 1:
             raise ValueError("a training needs at least one column and one batch")
@@ -58,7 +61,9 @@ class Training:
         """The current epoch, from 1 up. While the result is chosen, it is the last one."""
         self._job = job
         self._is_in_range = is_in_range
-        self._search = _search(job, n_columns, n_batches, gradient_error, is_weighted=is_weighted)
+        if start is None or not is_in_range(start):
+            start = np.zeros(n_columns)
+        self._search = _search(job, start, n_batches, gradient_error, is_weighted=is_weighted)
         self._position: FloatVector = np.zeros(n_columns)
         self._round = 0
         self._draws = 0
@@ -166,16 +171,16 @@ class Training:
         return step
 
 
-def _search(job: JobConfig, n_columns: int, n_batches: int, gradient_error: float, *, is_weighted: bool) -> Search:
-    algorithm = job.algorithm
+def _search(job: JobConfig, start: FloatVector, n_batches: int, gradient_error: float, *, is_weighted: bool) -> Search:
+    algorithm, n_columns = job.algorithm, len(start)
     if algorithm.name == "lbfgs":
         if n_batches != 1:
             raise ValueError("lbfgs works on the whole training set, as one batch")
         if job.protocol == "shares":
             quasi_newton = QuasiNewton(
-                n_columns, algorithm.memory, intercept=job.intercept, gradient_error=gradient_error
+                n_columns, algorithm.memory, intercept=job.intercept, gradient_error=gradient_error, start=start
             )
             return full_batch_search(quasi_newton, job)
         return full_batch_search(Lbfgs(n_columns, algorithm.memory), job)
     optimiser = Sgd(algorithm) if algorithm.name == "sgd" else Sqn(algorithm)
-    return minibatch_search(optimiser, job, n_columns, n_batches, is_weighted=is_weighted)
+    return minibatch_search(optimiser, job, start, n_batches, is_weighted=is_weighted)

@@ -1,6 +1,7 @@
 """The settings of one table of a party: where it is, what its columns mean and how they are prepared."""
 
 from datetime import date, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -143,6 +144,31 @@ class SplitConfig(Settings):
 Limits = tuple[FiniteFloat | None, FiniteFloat | None]
 
 
+Transform = Literal["log", "log1p", "sqrt", "yeo_johnson"]
+
+
+SplineKind = Literal["natural", "bspline"]
+Knots = Annotated[list[FiniteFloat], Field(min_length=1, max_length=20)]
+
+
+class SplineConfig(Settings):
+    """Several terms in place of one, whose weighted sum is a smooth curve."""
+
+    kind: SplineKind = "natural"
+    """`natural`: a cubic curve that is straight beyond its ends. `bspline`: cubic B-splines."""
+    knots: Annotated[int, Field(ge=1, le=20)] | Knots = 3
+    """Where one piece of the curve passes into the next: how many such points there are, at quantiles that have the
+    same share of the training rows between them; or the points themselves, in units of the table. The ends of the curve
+    are the smallest and the largest clipped value."""
+
+    @field_validator("knots")
+    @classmethod
+    def _check_knots(cls, knots: int | list[float]) -> int | list[float]:
+        if isinstance(knots, list) and any(low >= high for low, high in pairwise(knots)):
+            raise ValueError("`knots` must be in ascending order, such as [1000, 5000, 20000]")
+        return knots
+
+
 class ColumnPreprocessing(Settings):
     """How a numeric column is prepared."""
 
@@ -156,6 +182,12 @@ class ColumnPreprocessing(Settings):
     limits: Limits | None = None
     """Two values, [lower, upper], at which values are clipped before anything is fitted, such as `[0, 120]`, or
     `[0, null]` for a lower limit alone. `clip` applies as well unless it is null."""
+    transform: Transform | None = None
+    """A transform of the clipped values: `log`, `log1p` (the logarithm of 1 + x), `sqrt`, or `yeo_johnson`, a power
+    that is fitted so that the values are close to a normal distribution. By default there is none."""
+    spline: SplineConfig | None = None
+    """A smooth curve of the transformed values in place of a straight line, such as `{kind: natural, knots: 3}`. By
+    default there is none."""
     standardise: bool = True
     """Whether to scale the column to mean 0 and standard deviation 1. If false, values keep their scale."""
 
@@ -169,9 +201,12 @@ class ColumnPreprocessing(Settings):
     @field_validator("limits")
     @classmethod
     def _check_limits(cls, limits: Limits | None) -> Limits | None:
-        if limits == (None, None):
+        if limits is None:
+            return None
+        lower, upper = limits
+        if lower is None and upper is None:
             raise ValueError("`limits` needs a lower or an upper value, such as [0, null]; or null for no limits")
-        if limits is not None and None not in limits and not limits[0] < limits[1]:
+        if lower is not None and upper is not None and lower >= upper:
             raise ValueError("`limits` needs two values, lower < upper, such as [0, 120]; or null")
         return limits
 

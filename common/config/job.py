@@ -121,6 +121,10 @@ class JobConfig(Settings):
     """Training stops after this many evaluations in a row that do not lower the hold-out log loss by more than
     `tolerance`. The result is then the best evaluated model. Requires `evaluate_every`. By default evaluations do not
     affect training."""
+    start_from: JobName | None = None
+    """With `shares`: name of an earlier job with the same features, on the same or on other rows. Each party starts
+    from its part of that job's model, which saves rounds. The coordinator learns these weights. By default the training
+    starts at zero."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of the hold-out split and of the batches. It has no effect on cryptographic randomness."""
     key_bits: Annotated[int, Field(ge=256, le=8192, multiple_of=2)] = 2048
@@ -173,6 +177,13 @@ class JobConfig(Settings):
             raise ValueError("lbfgs works on the whole training set: remove `batch`, or set it to `all`")
         if self.protocol == "shares" and self.algorithm.name == "sqn":
             raise ValueError("`shares` measures no curvature: set the algorithm to `lbfgs` or `sgd`")
+        if self.start_from is not None and self.protocol != "shares":
+            raise ValueError(
+                "`start_from` needs `protocol: shares`: under `paillier`, the guest's secret start protects its labels,"
+                " and the coordinator would learn a start; remove `start_from`, or set that protocol"
+            )
+        if self.start_from == self.name:
+            raise ValueError("`start_from` names the job itself: name an earlier job, or give this job another name")
         other, foreign = ("shares", SHARES_OPTIONS) if self.protocol == "paillier" else ("paillier", PAILLIER_OPTIONS)
         for name in foreign:
             # The job that travels has all options. At its default, an option has no effect.

@@ -86,6 +86,10 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
             "policy.protocols",
             f"the setting allows {' and '.join(policy.protocols)}; the job has `protocol: {job.protocol}`",
         )
+    if job.start_from is not None and not policy.share_earlier_weights:
+        raise refusal(
+            role, "policy.share_earlier_weights", "the job starts from an earlier model: leave out `start_from`"
+        )
     weighting = [] if dataset.label is None else dataset.label.weighting
     if job.protocol == "paillier" and weighting:
         raise refusal(

@@ -91,6 +91,8 @@ class SharesSession:
     """Runs the work on the partitions of the table."""
     scratch: Scratch = field(default=IN_MEMORY, repr=False)
     """Holds what grows with the rows."""
+    start: FloatVector | None = field(default=None, repr=False)
+    """The weights at which the training starts, shape (n_columns,); None for zero."""
 
 
 Session = PaillierSession | SharesSession

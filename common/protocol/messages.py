@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+import numpy as np
 from gmpy2 import mpz
 
 from trilateral.common.base.arrays import ElementVector, FloatVector
@@ -168,6 +169,8 @@ class SharesReady:
     """Guest: fraction bits of the sample weights; None if every row has the same weight."""
     total_weight: float = 0.0
     """Guest: sum of the sample weights of the training rows; 0 if every row has the same weight."""
+    start: FloatVector = field(default_factory=lambda: np.zeros(0), repr=False)
+    """This party's weights at which the training starts, shape (n_columns,); empty if it starts at zero."""
     fourth_bits: int = 0
     """With inference: ceiling of log2 of the largest mean of x^4 over the training rows, of the party's columns, at
     least 0."""

@@ -31,6 +31,8 @@ PACKAGE = "trilateral.v1"
 RUN_ID_BYTES = 16
 PREDICTION_BYTES = 16
 """Bytes of the ID that a guest gives a prediction."""
+MAX_ONLINE_ROWS = 100
+"""Maximum number of rows of one request for online scores."""
 CHUNK_BYTES = 1024 * 1024
 """Maximum bytes of ciphertexts in one request."""
 MIN_KEY_BITS = 256

@@ -24,6 +24,7 @@ from trilateral.common.pb.v1 import (
     guest_pb2,
     host_pb2,
     jobs_pb2,
+    online_pb2,
     party_pb2,
     prediction_pb2,
     process_pb2,
@@ -93,7 +94,17 @@ Fields: TypeAlias = dict[str, Any]
 MessageT = TypeVar("MessageT", bound=Message)
 
 
-_FILES = (alignment_pb2, coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, prediction_pb2, process_pb2)
+_FILES = (
+    alignment_pb2,
+    coordinator_pb2,
+    guest_pb2,
+    host_pb2,
+    jobs_pb2,
+    online_pb2,
+    party_pb2,
+    prediction_pb2,
+    process_pb2,
+)
 _CONTRACT: dict[str, MethodDescriptor] = {
     f"/{service.full_name}/{method.name}": method
     for file in _FILES
@@ -490,7 +501,8 @@ def _decode_stage(request: coordinator_pb2.ReportProgressRequest) -> StageProgre
 def _encode_ready(message: Ready) -> Fields:
     shares = None
     if message.shares is not None:
-        shares = coordinator_pb2.SharesReady(**asdict(message.shares) | {"penalty": message.shares.penalty.tolist()})
+        vectors = {"penalty": message.shares.penalty.tolist(), "start": message.shares.start.tolist()}
+        shares = coordinator_pb2.SharesReady(**asdict(message.shares) | vectors)
     return {"n_train": message.n_train, "n_columns": message.n_columns, "round": message.round, "shares": shares}
 
 
@@ -511,9 +523,19 @@ def _decode_shares_ready(shares: coordinator_pb2.SharesReady, n_columns: int) ->
         refuse("a negative penalty or total weight")
     if shares.fourth_bits > MAX_NORM_BITS:
         refuse(f"fourth powers of {shares.fourth_bits} bits")
+    start = decode_floats(shares.start, "start")
+    if len(start) not in (0, n_columns):
+        refuse(f"a start of {len(start)} weights for {n_columns} columns")
     weight_bits = decode_weight_bits(shares.weight_bits) if shares.HasField("weight_bits") else None
     return SharesReady(
-        decode_seed(shares.seed), shares.n_holdout, *bits, penalty, weight_bits, total_weight, shares.fourth_bits
+        decode_seed(shares.seed),
+        shares.n_holdout,
+        *bits,
+        penalty,
+        weight_bits,
+        total_weight,
+        start,
+        shares.fourth_bits,
     )
 
 
@@ -637,6 +659,9 @@ ROUTES: tuple[Route, ...] = (
     Route("PredictionService/SettleShard", _GUEST),
     Route("PredictionService/GetScores", _GUEST),
     Route("PredictionService/ClosePrediction", _GUEST),
+    Route("OnlineService/GetList", _GUEST),
+    Route("OnlineService/AnswerPoints", _GUEST),
+    Route("ScoreService/Score", _GUEST),
     Route("JobService/StartJob", permission="start"),
     Route("JobService/GetJob", permission="watch"),
     Route("JobService/ListJobs", permission="watch"),

@@ -107,6 +107,7 @@ class SharesComputation:
         spread_bits = {party: each.spread_bits for party, each in sizes.items()}
         self._range = Range(norm_bits, spread_bits, self._fmt.series.period, n_columns)
         penalty = [each.penalty if job.l2 > 0 else np.zeros(n_columns[party]) for party, each in sizes.items()]
+        self.start = np.concatenate([each.start for each in sizes.values()]) if job.start_from is not None else None
         self.is_weighted = guest.weight_bits is not None
         self._objective = Objective(
             curvature=job.l2 * np.concatenate(penalty),
@@ -267,6 +268,8 @@ def _checked(job: JobConfig, party: Role, ready: Ready) -> SharesReady:
         "number of hold-out rows": sizes.n_holdout < (job.evaluate_every is not None),
         "size of its values": max(abs(sizes.norm_bits), abs(sizes.spread_bits), abs(sizes.fourth_bits)) > MAX_NORM_BITS,
         "penalty": sizes.penalty.shape != (n_penalty,) or not (np.isfinite(sizes.penalty) & (sizes.penalty >= 0)).all(),
+        "start": sizes.start.shape != (0 if job.start_from is None else ready.n_columns,)
+        or not np.isfinite(sizes.start).all(),
         "sum of sample weights": not (math.isfinite(sizes.total_weight) and (sizes.total_weight > 0) == is_weighted),
     }
     if named := [name for name, is_wrong in wrong.items() if is_wrong]:

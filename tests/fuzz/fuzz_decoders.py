@@ -87,7 +87,7 @@ SEEDS: list[Message] = [
     HoldoutScores(KEY, 0, 2, STEP),
     Evaluation(KEY, 0.5, 0.75),
     AlignmentProgress(3, 100, 1000, 900, 30),
-    Ready(120, 2, 0, SharesReady(bytes(32), 30, 3, 1, STEP**2, 4, 60.0)),
+    Ready(120, 2, 0, SharesReady(bytes(32), 30, 3, 1, STEP**2, 4, 60.0, STEP)),
     RowsDone(KEY, 8192),
     StageProgress(Stage.READING, 0.5),
     OutOfRange(KEY),

@@ -19,9 +19,11 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.config.settings import Settings, parse_settings
 from trilateral.common.data.model.assessment import Assessment, CalibrationReport, EvaluatedSet, assess, evaluate_sets
 from trilateral.common.data.model.calibration import AnyCalibration, Calibration, Finite, InterceptOnly, Isotonic, Platt
+from trilateral.common.data.model.distributions import Distributions, NumberDistribution
 from trilateral.common.data.model.inference import Inference, fit_of, infer
 from trilateral.common.data.party_data import PreparedData
 from trilateral.common.data.preprocessing import Preprocessing
+from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 from trilateral.common.data.tables.column_reader import MISSING
 from trilateral.common.data.tables.table_file import table_sha256
 from trilateral.common.protocol.block import TrainingBlock
@@ -101,6 +103,9 @@ class PartyModel(Settings):
     left_out: dict[str, str] = Field(default_factory=dict)
     """Features that say too little in the training rows, such as constant columns, and have no weight: the reason by
     name. Row numbers and row names are not features."""
+    distributions: Distributions | None = None
+    """How the training rows were distributed, to tell later how far other rows have shifted. Files of release 0.1.0
+    lack it."""
     missing: list[str] | None = MISSING
     """The texts that meant a missing category at training. An empty text always does. Null if the table's file marked
     missing values itself."""
@@ -151,9 +156,12 @@ class PartyModel(Settings):
         weights, intercept = steps.to_features(result.coef)
         assessment: Assessment | None = None
         evaluated: list[EvaluatedSet] = []
+        of_scores: NumberDistribution | None = None
         if table.label is not None and block.labels is not None and block.holdout_labels is not None:
             scores = np.empty(0) if result.holdout_scores is None else result.holdout_scores
             n_holdout = len(block.holdout_labels)
+            if n_holdout >= 2 * MIN_ROWS and len(scores) >= n_holdout:
+                of_scores = NumberDistribution.of(scores[:n_holdout])
             assessment = assess(
                 scores[:n_holdout],
                 block.holdout_labels,
@@ -165,7 +173,7 @@ class PartyModel(Settings):
             )
             further = [] if block.test_labels is None else [block.test_labels]
             evaluated = evaluate_sets(
-                data.sets,
+                data.sets if len(scores) else {},
                 scores,
                 np.concatenate([block.holdout_labels, *further]),
                 assessment,
@@ -196,6 +204,7 @@ class PartyModel(Settings):
             training_weights=result.coef.tolist(),
             preprocessing=steps.to_dict(),
             left_out=dict(steps.left_out),
+            distributions=Distributions(columns=dict(data.distributions), score=of_scores),
             missing=None if data.missing is None else list(data.missing),
             loss=result.loss,
             rounds=result.rounds,

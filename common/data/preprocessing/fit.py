@@ -6,10 +6,8 @@ they take a few lines of numpy each, while the import of scikit-learn takes a se
 A table may be larger than memory, but a column is not: medians and quantiles are exact, and each column is read as a
 whole, one at a time.
 
-A term that is 1 for a few rows only would make a gradient a sum over these rows, and a sum over one row is that row.
-The same holds for a number that is equal in all rows but a few. `MIN_ROWS` excludes both.
-
-Columns that say nothing, or that would say too much about a few rows, are left out, or refused if the settings say so.
+Columns that say nothing, or that would say too much about a few rows (`few_rows.py`), are left out, or refused if the
+settings say so.
 """
 
 import math
@@ -20,8 +18,16 @@ import numpy as np
 from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows, blocks_of
 from trilateral.common.base.errors import DataError
 from trilateral.common.base.progress import Stage, report_progress
-from trilateral.common.config.dataset import ColumnPreprocessing, PreprocessingConfig
+from trilateral.common.config.dataset import (
+    ColumnPreprocessing,
+    PreprocessingConfig,
+    SplineConfig,
+    SplineKind,
+    Transform,
+)
 from trilateral.common.data.features import Categories, Column, Features
+from trilateral.common.data.preprocessing.few_rows import MIN_ROWS, Leverage, is_constant, is_too_rare, leverage
+from trilateral.common.data.preprocessing.splines import make_spline
 from trilateral.common.data.preprocessing.terms import (
     ROWS_AT_A_TIME,
     CategoryColumn,
@@ -29,16 +35,13 @@ from trilateral.common.data.preprocessing.terms import (
     NumberColumn,
     is_fraction,
 )
-
-MIN_ROWS = 10
-"""The minimum number of training rows in which a term of 0 and 1 is 1, and in which it is 0. Also the minimum number of
-training rows in which a numeric column differs from its most frequent value."""
-
-_CONSTANT = 1e-12
-"""A column counts as constant if its range is at most this share of its largest absolute value: rounding errors."""
+from trilateral.common.data.preprocessing.transforms import fit_power, outside, transformed
 
 _LARGEST_CORRECTION = 1e-10
 """The largest share of a variance by which it is corrected for the rounding error of the mean."""
+
+_LEAST_DISTANCE = 1e-9
+"""The least distance of two knots, as a share of that of the ends of the curve. Closer ones are rounding errors."""
 
 N_PASSES = 4
 """How often the training rows are read, for reports of progress: to fit the columns, the means and scales, and the
@@ -46,6 +49,7 @@ directions, and to transform the rows."""
 
 NO_VALUE = "no value in any training row"
 SAME_VALUE = "the same value in all training rows"
+SHOWS_ROWS = "training rows so far from all others that training would reveal them"
 TOO_RARE = f"the same value in all but fewer than {MIN_ROWS} training rows, so that training would reveal those rows"
 
 
@@ -240,32 +244,111 @@ def _fit_number(name: str, values: FloatVector, config: ColumnPreprocessing) -> 
     lower, upper = config.limits or (None, None)
     # Of a column of many rows, each array takes much memory. No array is made that is not needed.
     if config.limits is not None:
-        values = values.clip(lower, upper)
+        values = np.clip(values, lower, upper)
     fill = _fit_fill(values[~missing] if n_missing else values, config)
     filled = np.where(missing, fill, values) if n_missing else values
     if config.limits is not None:
-        filled = filled.clip(lower, upper)  # Only a constant fill can lie outside.
+        filled = np.clip(filled, lower, upper)  # Only a constant fill can lie outside.
     smallest, largest = float(filled.min()), float(filled.max())
-    if _is_constant(smallest, largest):
+    if is_constant(smallest, largest):
         raise _ConstantError(SAME_VALUE)
     quantiles = None if config.clip is None else _fit_clip(filled, config.clip)
     if quantiles is not None:
         lower, upper = quantiles
         filled = filled.clip(lower, upper)
-    if _is_too_rare(filled):
+    if is_too_rare(filled):
         raise _ConstantError(TOO_RARE)
+    power = None
+    if config.transform is not None:
+        power = _fit_power(filled, config.transform)
+        filled = transformed(filled, config.transform, power)
+        if is_constant(float(filled.min()), float(filled.max())):
+            raise _ConstantError(SAME_VALUE)
     indicator = config.missing_indicator and MIN_ROWS <= n_missing <= len(values) - MIN_ROWS
     variance = float(np.var(filled))
     if not math.isfinite(fill) or not math.isfinite(variance) or variance == 0:
         raise _UnusableError("values too large or too small to be squared: change its unit, or exclude it")
-    return NumberColumn(
+    column = NumberColumn(
         name=name,
         fill=fill,
         lower=lower,
         upper=upper,
         missing_indicator=indicator,
         standardise=config.standardise,
+        transform=config.transform,
+        power=power,
     )
+    if config.spline is not None:
+        knots = _inner_knots(filled, config.spline, column)
+        column = _fit_spline(column, config.spline.kind, knots, filled, {name: values})
+    if column.transform is not None and column.spline is None and _leverage(column, {name: values}).shows_rows:
+        raise _ConstantError(SHOWS_ROWS)
+    return column
+
+
+def _inner_knots(prepared: FloatVector, config: SplineConfig, column: NumberColumn) -> list[float]:
+    """Return the knots between the ends of a spline, in units of the transformed values."""
+    if isinstance(config.knots, int):
+        knots = np.quantile(prepared, np.linspace(0, 1, config.knots + 2)[1:-1])
+    elif column.transform is not None:
+        knots = transformed(np.array(config.knots), column.transform, column.power)
+    else:
+        knots = np.array(config.knots)
+    lowest, highest = float(prepared.min()), float(prepared.max())
+    least = _LEAST_DISTANCE * (highest - lowest)
+    inner: list[float] = []
+    for knot in knots:
+        if knot - (inner[-1] if inner else lowest) > least and highest - knot > least:
+            inner.append(float(knot))
+    return inner
+
+
+def _fit_spline(
+    column: NumberColumn, kind: SplineKind, inner: list[float], prepared: FloatVector, sources: Mapping[str, Column]
+) -> NumberColumn:
+    """Fit a spline without a combination of terms that a training row dominates.
+
+    While there is such a row, or the rows have too few different values for so many terms, the knot next to the row
+    with the largest leverage is left out. If no knot is left, the number is a term itself.
+
+    Args:
+        column: the column without a spline.
+        kind: which spline.
+        inner: the knots between the ends.
+        prepared: the transformed values of the training rows.
+        sources: the column of the table.
+    """
+    ends = float(prepared.min()), float(prepared.max())
+    while inner or kind == "bspline":
+        curved = column.model_copy(update={"spline": make_spline(kind, [ends[0], *inner, ends[1]])})
+        found = _leverage(curved, sources)
+        if found.rank == len(curved.terms) and not found.shows_rows:
+            return curved
+        if not inner:
+            break
+        at = float(prepared[found.row])
+        inner.remove(min(inner, key=lambda knot: abs(knot - at)))
+    return column
+
+
+def _leverage(column: FittedColumn, sources: Mapping[str, Column]) -> Leverage:
+    return leverage(lambda: _blocks_of_terms(column, sources, ROWS_AT_A_TIME))
+
+
+def _fit_power(filled: FloatVector, transform: Transform) -> float | None:
+    """Fit the power of a transform, if it has one, and check that the transform is defined for all values."""
+    needed = outside(transform, float(filled.min()))
+    if needed is not None:
+        raise _UnusableError(
+            f"values for which `transform: {transform}` is not defined, which needs values {needed}: set `limits`, or"
+            " use `transform: yeo_johnson`"
+        )
+    if transform != "yeo_johnson":
+        return None
+    power = fit_power(filled)
+    if not math.isfinite(power):
+        raise _UnusableError("values to which `transform: yeo_johnson` cannot be fitted: choose another one")
+    return power
 
 
 def _fit_fill(present: FloatVector, config: ColumnPreprocessing) -> float:
@@ -284,35 +367,13 @@ def _fit_clip(filled: FloatVector, quantiles: tuple[float, float]) -> tuple[floa
     if ((filled == smallest) | (filled == largest)).all():
         return None
     lower, upper = (float(limit) for limit in np.quantile(filled, quantiles))
-    if not _is_constant(*np.clip([smallest, largest], lower, upper)):
+    if not is_constant(*np.clip([smallest, largest], lower, upper)):
         return lower, upper
     values, counts = np.unique(filled, return_counts=True)
     usual = float(values[counts.argmax()])
     lower, upper = (float(limit) for limit in np.quantile(filled[filled != usual], quantiles))
     lower, upper = min(lower, usual), max(upper, usual)
-    return None if _is_constant(*np.clip([smallest, largest], lower, upper)) else (lower, upper)
-
-
-def _is_constant(smallest: float, largest: float) -> bool:
-    """Return whether the values of a column, from its smallest to its largest, count as equal."""
-    return bool(largest - smallest <= _CONSTANT * max(abs(smallest), abs(largest)))
-
-
-def _is_too_rare(values: FloatVector) -> bool:
-    """Return whether most values are equal and fewer than `MIN_ROWS` differ."""
-    error = _CONSTANT * max(abs(values.min()), abs(values.max()))
-    # If so, more than half of any 2 `MIN_ROWS` values are equal, and their median is one of them. This is fast to test,
-    # and few columns pass.
-    some = np.sort(values[: 2 * MIN_ROWS])
-    n_equal = np.count_nonzero(np.abs(some - some[len(some) // 2]) <= 2 * error)
-    if len(some) == 2 * MIN_ROWS and math.isfinite(error) and n_equal <= MIN_ROWS:
-        return False
-    # If more than half of the values are equal, so is the median.
-    usual = np.partition(values, len(values) // 2)[len(values) // 2]
-    distances = values - usual
-    np.abs(distances, out=distances)
-    n_others = int(np.count_nonzero(distances > error))
-    return n_others < MIN_ROWS and 2 * n_others < len(values)
+    return None if is_constant(*np.clip([smallest, largest], lower, upper)) else (lower, upper)
 
 
 # --- categories

@@ -139,6 +139,7 @@ class SharesArithmetic(ABC):
         self._n_train, self._n_own = block.columns.shape
         self._penalty = _diagonal(block.penalty) if job.l2 > 0 else np.zeros(0)
         self._rows = RowPlan.of(Batches.of(job, self._n_train), len(block.holdout_columns))
+        self._start = np.zeros(0) if session.start is None else session.start
         self._engine = session.engine
         self._scratch = session.scratch
         self._placed: dict[RowRange, Placed[Sequence[BlockTables]]] = {}
@@ -234,6 +235,7 @@ class SharesArithmetic(ABC):
             self._penalty,
             self._weight_bits,
             weights,
+            self._start,
             self._fourth_bits if self._job.inference else 0,
         )
 

@@ -38,6 +38,9 @@ def print_part(model: PartyModel, console: Console) -> None:
         f"trained on {data.n_train} rows{by_weight} with {data.n_holdout} hold-out rows; {model.job.loss_name}"
         f" {decimal(model.loss, 6)} after {model.rounds} rounds; {model.reason}",
     )
+    if len(data.sets) > 1:
+        counts = (f"{name} {n_rows:,} rows" for name, n_rows in data.sets.items())
+        _say(console, f"evaluated on several sets: {', '.join(counts)}")
     for text in describe_left_out(model.left_out):
         _say(console, text)
     console.print()

@@ -112,6 +112,7 @@ def ready(draw: st.DrawFn) -> Ready:
     n_columns = draw(st.integers(1, 9))
     penalties = arrays(np.float64, draw(st.sampled_from((0, n_columns))), elements=st.floats(0, 1e9))
     bits = st.integers(-64, 64)
+    starts = arrays(np.float64, draw(st.sampled_from((0, n_columns))), elements=st.floats(-1e9, 1e9))
     shares = st.builds(
         SharesReady,
         seeds,
@@ -121,6 +122,7 @@ def ready(draw: st.DrawFn) -> Ready:
         penalties,
         weight_bits,
         st.floats(0, 1e18),
+        starts,
         st.integers(0, 64),
     )
     return Ready(draw(counts), n_columns, draw(uint32), draw(st.none() | shares))
@@ -387,6 +389,8 @@ WRONG_SHARES_READY: list[dict[str, Any]] = [
     {"penalty": [1.0]},
     {"penalty": [1.0, -1.0]},
     {"penalty": [1.0, float("nan")]},
+    {"start": [1.0]},
+    {"start": [1.0, float("nan")]},
     {"weight_bits": 33},
     {"total_weight": -1.0},
     {"total_weight": float("inf")},
