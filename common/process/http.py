@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 MAX_BODY_BYTES = 1024 * 1024
 BODY_SECONDS = 10.0
 """How long a request may take to arrive."""
+STOP_SECONDS = 3.0
+"""Seconds for requests in progress when the server stops."""
 IDLE_SECONDS = 75.0
 """How long a connection stays open between requests."""
 HEADERS = {
@@ -87,7 +89,12 @@ async def serving_http(address: str, routes: Sequence[web.RouteDef], role: Role,
     application = web.Application(middlewares=[_guard(role)], client_max_size=MAX_BODY_BYTES)
     application.add_routes(routes)
     runner = web.AppRunner(
-        application, access_log=None, handle_signals=False, logger=_QUIET, keepalive_timeout=IDLE_SECONDS
+        application,
+        access_log=None,
+        handle_signals=False,
+        logger=_QUIET,
+        keepalive_timeout=IDLE_SECONDS,
+        shutdown_timeout=STOP_SECONDS,
     )
     await runner.setup()
     try:
