@@ -136,7 +136,15 @@ def make_party_data(
     train, sets = split_rows(len(table.ids), job, roles)
     intercept = table.labels is not None and job.intercept
     _check_sizes(len(train), 1, job)  # How many features are left is not known yet.
-    preprocessing = Preprocessing.fit(table.features, config, intercept, job.l2, train)
+    preprocessing = Preprocessing.fit(
+        table.features,
+        config,
+        intercept,
+        # Whitened columns are as good for every penalty of a search, since P is diagonal in any case.
+        0.0 if job.folds is not None else job.l2,
+        train,
+        separate=job.has_l1,
+    )
     # A gradient has as many equations for the labels as there are terms.
     n_features = len(preprocessing.terms)
     _check_sizes(len(train), n_features, job)
