@@ -32,12 +32,20 @@ from trilateral.common.jobs.account import Account
 from trilateral.common.jobs.arithmetic import processors
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.ledger import Ledger
-from trilateral.common.jobs.policy import PREDICTION, check_prediction, check_scores, refusal, spend_ids, spend_scores
+from trilateral.common.jobs.policy import (
+    PREDICTION,
+    check_ids,
+    check_prediction,
+    check_scores,
+    refusal,
+    spend_ids,
+    spend_scores,
+)
 from trilateral.common.jobs.quota import IdQuota, ScoreQuota
 from trilateral.common.observe.audit import Audit
 from trilateral.common.observe.metrics import Metrics
 from trilateral.common.protocol.evaluation import round_scores
-from trilateral.common.rpc.access import Caller, calling
+from trilateral.common.rpc.access import calling
 from trilateral.common.rpc.codec import JobKey
 from trilateral.common.scratch.space import ScratchSpace
 from trilateral.host_party.alignments import check_form
@@ -200,19 +208,26 @@ class OnlineLists:
         found = next((each for each in self._lists.values() if each.id == list_id), None)
         if found is None or found.id not in self._sent:
             return None
-        products = await asyncio.to_thread(self._answer, found, points, n_points, calling())
+        left = await self._count(found.wanted, n_points)
+        self._audit.allowed(calling(), "AnswerPoints", **found.record, n_scores=n_points, n_left=left)
+        products = await asyncio.to_thread(answer, found.key, points)
         self._metrics.answered_points(n_points)
         return products
 
-    def _answer(self, found: MaskedList, points: bytes, n_points: int, caller: Caller) -> bytes:
+    async def _count(self, wanted: Precomputed, n_points: int) -> int:
+        """Count points as scores and as IDs, and return how many scores are left today."""
+        self._check(wanted)
         config = self.config
-        self._check(found.wanted)
-        scores = ScoreQuota.of(config)
+        scores, ids = ScoreQuota.of(config), IdQuota.of(config)
         check_scores(n_points, scores, PREDICTION)
-        spend_ids(n_points, IdQuota.of(config), Role.HOST)
-        left = spend_scores(n_points, scores, PREDICTION)
-        self._audit.allowed(caller, "AnswerPoints", **found.record, n_scores=n_points, n_left=left)
-        return answer(found.key, points)
+        check_ids(n_points, ids, Role.HOST, PREDICTION)
+        # Each waits for the disk, which takes most of the time of an answer. If one of them fails, the other one has
+        # counted too much, and nothing is answered.
+        _, left = await asyncio.gather(
+            asyncio.to_thread(spend_ids, n_points, ids, Role.HOST),
+            asyncio.to_thread(spend_scores, n_points, scores, PREDICTION),
+        )
+        return left
 
     def _check(self, wanted: Precomputed) -> DatasetConfig:
         """Return the dataset of a list, if the policy and the settings permit it now."""
