@@ -56,6 +56,7 @@ from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.party_record import PartyRecord, RestoredMachine
 from trilateral.common.jobs.permission import Permission
 from trilateral.common.jobs.policy import (
+    check_chosen_rows,
     check_effective_rows,
     check_holdout,
     check_offer,
@@ -471,6 +472,8 @@ class PartyJobs(ProcessJobs):
         if job.holdout == "column":
             exchange = RoleExchange(self.role, Purpose.SPLIT, table.split, len(table.ids))
             roles = await self._row_roles(runner, Purpose.SPLIT, exchange, record)
+            if table.split is None:
+                check_chosen_rows(job, self.role)
         if not record.resumed:
             await runner.in_thread(self._check_changed_rows, job, record, common, roles)
         return await runner.in_thread(self._prepare, table, dataset, job, record, scratch=scratch, roles=roles)

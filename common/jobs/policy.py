@@ -371,6 +371,26 @@ def check_holdout(job: JobConfig, policy: Policy, n_holdout: int, role: Role) ->
         )
 
 
+def check_chosen_rows(job: JobConfig, role: Role) -> None:
+    """Check a job in which the other party chooses the rows.
+
+    Under the Paillier protocol, the host sees the log loss of each evaluation. If it chose rows whose labels it is
+    sure of, and one other row, the loss would show the label of that row.
+
+    Args:
+        job: the offered job.
+        role: the role of this party.
+
+    Raises:
+        PolicyError: the guest does not allow evaluations on rows that the host chooses.
+    """
+    if role is Role.GUEST and job.protocol == "paillier" and job.evaluate_every is not None:
+        raise PolicyError(
+            "the guest refuses the job: the host's split column chooses the rows whose log loss the evaluations tell:"
+            " set `protocol: shares`, remove `evaluate_every`, or let the guest have the split column"
+        )
+
+
 def check_split(job: JobConfig, policy: Policy, data: PartyData, role: Role) -> None:
     """Check how many rows a split column holds out, for which the host gives scores.
 
