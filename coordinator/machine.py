@@ -254,7 +254,9 @@ class CoordinatorMachine:
             self._ended = True
             done = self._conclusion
             loss = self._begun_rounds.computation.disclose(done.loss)
-            yield Envelope(Role.COORDINATOR, JobEnded(done.reason, loss, done.epochs))
+            yield Envelope(
+                Role.COORDINATOR, JobEnded(done.reason, loss, done.epochs, self._begun_rounds.compared(done))
+            )
 
     def _fail(self, reason: str) -> Iterator[Envelope]:
         self._ended = True

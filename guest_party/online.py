@@ -23,6 +23,7 @@ from trilateral.common.data.model.calibration import calibrate
 from trilateral.common.data.model.model_file import PartyModel, check_half, load_model
 from trilateral.common.data.model.scored_ids import ScoredIds
 from trilateral.common.data.model.scoring import score_features, score_table
+from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.tables.id_form import SEPARATOR, are_blank, form_of, normalise
 from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table_file import table_stamp
@@ -103,15 +104,19 @@ class ScoredRequest:
 class _HostList:
     id: bytes
     entries: LabelledList
+    form: list[str]
+    """The normal form of the IDs, which was that of the guest's dataset too."""
 
 
 class _Part:
-    """What the guest keeps in memory for one job and one dataset. Methods ending in `_now` read files in any thread."""
+    """What the guest keeps in memory for one job and one dataset."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         """Held while something is read or fetched, so that it happens once."""
         self.model: PartyModel | None = None
+        self.steps: Preprocessing | None = None
+        """Those of the model, which take a millisecond to restore."""
         self.model_stamp: object = None
         self.table: ScoredIds | None = None
         self.table_stamp: object = None
@@ -215,7 +220,7 @@ class OnlineScores:
                 stamp = file_stamp(path)
                 model = await asyncio.to_thread(load_model, path)
                 check_half(model, Role.GUEST, job, model.run_id)
-                part.model, part.model_stamp = model, stamp
+                part.model, part.model_stamp, part.steps = model, stamp, model.steps
                 part.table = part.host_list = None
             return part.model
 
@@ -226,7 +231,8 @@ class OnlineScores:
         own = np.full(len(rows), np.nan)
         given = [place for place, row in enumerate(rows) if row.features is not None]
         if given:
-            own[given] = await asyncio.to_thread(_score_given, model, [rows[place].features or {} for place in given])
+            features = [rows[place].features or {} for place in given]
+            own[given] = await asyncio.to_thread(_score_given, model, part.steps or model.steps, features)
         if len(given) < len(rows):
             scored = await self._table(part, model, table)
             for place, row in enumerate(rows):
@@ -257,7 +263,7 @@ class OnlineScores:
         for _ in range(2):  # The host may have made a new list since.
             async with part.lock:
                 found = part.host_list
-                if found is None:
+                if found is None or found.form != form_of(table):
                     found = part.host_list = await self._fetch(model, table, dataset)
             query = Query.of(ids)
             request = online_pb2.AnswerPointsRequest(list=found.id, points=query.points)
@@ -312,7 +318,8 @@ class OnlineScores:
         )
         if len(identifiers) != 1:
             raise ProtocolError("the host sends no list, or parts of several lists")
-        return _HostList(identifiers.pop(), await asyncio.to_thread(LabelledList, b"".join(pieces)))
+        entries = await asyncio.to_thread(LabelledList, b"".join(pieces))
+        return _HostList(identifiers.pop(), entries, form_of(table))
 
 
 def _normal_ids(rows: Sequence[RowToScore], table: DatasetConfig) -> list[str]:
@@ -337,13 +344,12 @@ def _normal_ids(rows: Sequence[RowToScore], table: DatasetConfig) -> list[str]:
     return ids
 
 
-def _score_given(model: PartyModel, given: Sequence[Features]) -> FloatVector:
+def _score_given(model: PartyModel, steps: Preprocessing, given: Sequence[Features]) -> FloatVector:
     """Score rows whose features came with the request. No error quotes a value."""
     import pandas as pd  # It takes 40 MB, and only requests with features need it.
 
     from trilateral.common.data.tables.table import read_frame
 
-    steps = model.steps
     for number, features in enumerate(given, 1):
         gone = [name for name in steps.features if name not in features]
         if gone:

@@ -12,13 +12,12 @@ from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.party_jobs import PartyJobs
 from trilateral.common.jobs.quota import IdQuota
 from trilateral.common.observe.audit import Audit
-from trilateral.common.process.http import serving_http
 from trilateral.common.process.server import RoleParts, ignore_address, serve_role
 from trilateral.common.rpc.channel import Peer
 from trilateral.guest_party.alignment import GuestAlignments
 from trilateral.guest_party.machine import make_guest
 from trilateral.guest_party.online import OnlineScores
-from trilateral.guest_party.online_requests import ScoreServicer, load_token, score_routes
+from trilateral.guest_party.online_requests import ScoreServicer
 
 
 def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer], open_engine: OpenEngine) -> RoleParts:
@@ -37,6 +36,10 @@ def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer], 
         if config.online.listen is None:
             yield
             return
+        # The library takes 15 MB, and only this needs it.
+        from trilateral.common.process.http import serving_http
+        from trilateral.guest_party.online_http import load_token, score_routes
+
         routes = score_routes(scores, load_token(config.state))
         async with serving_http(config.online.listen, routes, config.role, "online.listen"):
             yield

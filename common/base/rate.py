@@ -18,10 +18,10 @@ class Rate:
         self._left, self._filled_at = self._most, clock()
 
     def take(self, count: int) -> bool:
-        """Take tokens if the bucket is not empty, and return whether it was not.
+        """Take tokens if there are enough, and return whether there were.
 
-        A bucket may give more than it holds: it then fills from below zero. So a request for many tokens passes under
-        any rate, and the rate holds all the same.
+        A full bucket gives more than it holds, and then fills from below zero. So a request for many tokens passes
+        under any rate, and the rate holds all the same.
 
         Args:
             count: how many tokens to take.
@@ -29,7 +29,7 @@ class Rate:
         now = self._clock()
         self._left = min(self._most, self._left + (now - self._filled_at) * self._per_second)
         self._filled_at = now
-        if self._left <= 0:
+        if self._left < min(count, self._most):
             return False
         self._left -= count
         return True

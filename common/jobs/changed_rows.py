@@ -12,6 +12,7 @@ The same holds for the rows on which a training is evaluated: the coordinator ge
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +43,7 @@ class UsedRows:
     n_rows: int
     """Rows of the whole table."""
 
-    @property
+    @cached_property
     def content(self) -> bytes:
         """What the journal keeps."""
         mask = np.zeros(self.n_rows, dtype=bool)

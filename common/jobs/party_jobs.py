@@ -38,6 +38,7 @@ from trilateral.common.data.party_data import (
     describe_left_out,
     describe_repeated,
     describe_scores_beyond,
+    describe_split,
     make_party_data,
     read_party_table,
     split_rows,
@@ -56,6 +57,7 @@ from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.party_record import PartyRecord, RestoredMachine
 from trilateral.common.jobs.permission import Permission
 from trilateral.common.jobs.policy import (
+    check_chosen_rows,
     check_effective_rows,
     check_holdout,
     check_offer,
@@ -471,6 +473,8 @@ class PartyJobs(ProcessJobs):
         if job.holdout == "column":
             exchange = RoleExchange(self.role, Purpose.SPLIT, table.split, len(table.ids))
             roles = await self._row_roles(runner, Purpose.SPLIT, exchange, record)
+            if table.split is None:
+                check_chosen_rows(job, self.role)
         if not record.resumed:
             await runner.in_thread(self._check_changed_rows, job, record, common, roles)
         return await runner.in_thread(self._prepare, table, dataset, job, record, scratch=scratch, roles=roles)
@@ -579,6 +583,8 @@ class PartyJobs(ProcessJobs):
                 data = replace(data, start=start)
         if few := describe_few_labels(data.block):
             log.warning("job %s: %s", job.name, few)
+        if roles is not None:
+            log.info("job %s: the split column gives %s", job.name, describe_split(data))
         for text in describe_left_out(data.left_out):
             log.info("job %s: %s: %s", job.name, dataset.path.name, text)
         return data

@@ -27,13 +27,15 @@ from trilateral.common.base.errors import (
 )
 from trilateral.common.base.roles import Role
 from trilateral.common.base.tracebacks import where
-from trilateral.common.rpc.errors import public_error
+from trilateral.common.rpc.errors import InternalError, public_error
 
 log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 1024 * 1024
 BODY_SECONDS = 10.0
 """How long a request may take to arrive."""
+STOP_SECONDS = 3.0
+"""Seconds for requests in progress when the server stops."""
 IDLE_SECONDS = 75.0
 """How long a connection stays open between requests."""
 HEADERS = {
@@ -44,6 +46,7 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 _STATUS: tuple[tuple[type[TrilateralError], int], ...] = (
+    (InternalError, 500),
     (PolicyError, 403),
     (DataError, 422),
     (ProtocolError, 400),
@@ -87,7 +90,12 @@ async def serving_http(address: str, routes: Sequence[web.RouteDef], role: Role,
     application = web.Application(middlewares=[_guard(role)], client_max_size=MAX_BODY_BYTES)
     application.add_routes(routes)
     runner = web.AppRunner(
-        application, access_log=None, handle_signals=False, logger=_QUIET, keepalive_timeout=IDLE_SECONDS
+        application,
+        access_log=None,
+        handle_signals=False,
+        logger=_QUIET,
+        keepalive_timeout=IDLE_SECONDS,
+        shutdown_timeout=STOP_SECONDS,
     )
     await runner.setup()
     try:
@@ -159,9 +167,8 @@ def _refused(error: Exception, role: Role) -> web.Response:
     if not isinstance(error, TrilateralError):
         log.error("a request failed with an unexpected error: %s", where(error))
     public = public_error(error, role)
-    status = getattr(public, "http_status", None) or next(
-        (status for kind, status in _STATUS if isinstance(public, kind)), 500
-    )
+    by_kind = next((status for kind, status in _STATUS if isinstance(public, kind)), 500)
+    status: int = getattr(public, "http_status", by_kind)
     return _error(status, str(public))
 
 

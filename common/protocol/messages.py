@@ -400,6 +400,21 @@ class RoundTimedOut:
 # --- the end of a job
 
 
+@dataclass(frozen=True)
+class ComparedPenalty:
+    """One penalty of a cross-validation."""
+
+    l1: float
+    l2: float
+    loss: float | None
+    """Mean log loss on the folds, each of a fit on the rows outside of the fold; None if a fit has none."""
+    standard_error: float | None
+    """Of that mean."""
+    n_terms: float
+    """Training columns of both parties with a weight other than 0, without the intercept; a mean over the folds."""
+    is_chosen: bool
+
+
 @dataclass(frozen=True, eq=False)
 class FinishJob:
     """Coordinator to each party: the last step, and the result of the training."""
@@ -420,6 +435,8 @@ class FinishJob:
     at `shares.format.MODEL_FRACTION_BITS`, shape (n_host + n_guest,). None in a journal."""
     inference: "OwnCovariance | None" = field(default=None, repr=False)
     """With the job's `inference`; None in a journal."""
+    compared: tuple[ComparedPenalty, ...] = ()
+    """To the guest alone: the penalties of a cross-validation, the strongest first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -471,6 +488,8 @@ class RoundReport:
     """Something that a person should know, such as a return to the best point."""
     evaluation: Evaluation | None = None
     """The evaluation on the hold-out rows after the previous epoch, if the round asked for it."""
+    fits_done: int = 0
+    """Fits of a cross-validation that are over."""
 
 
 @dataclass(frozen=True)
@@ -545,6 +564,8 @@ class Result:
     holdout_scores: FloatVector | None = None
     evaluations: Sequence[EvaluationRecord] = ()
     """Guest: the evaluations during the training, in order."""
+    compared: tuple[ComparedPenalty, ...] = ()
+    """Guest: the penalties of a cross-validation, the strongest first."""
     inference: OwnCovariance | None = None
     """With the job's `inference`."""
     n_peer_columns: int = 0
@@ -560,6 +581,8 @@ class JobEnded:
     reason: str
     loss: float | None = None
     epochs: int = 0
+    compared: tuple[ComparedPenalty, ...] = ()
+    """The penalties of a cross-validation, the strongest first."""
 
 
 Message = (

@@ -1,8 +1,10 @@
 """Online scores over real servers: as those of a prediction, counted, and only for a permitted caller."""
 
 import asyncio
+import contextlib
 import io
 import json
+import logging
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,25 +16,35 @@ import aiohttp
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from scipy.special import expit
+from typer.testing import CliRunner, Result
 
 import trilateral.host_party.server as host_server
 from tests.support.new_rows import NEW, plain_scores, with_new_rows, write_new_rows
 from tests.support.three_servers import DATASET, LENIENT, make_configs, serving, train_over_localhost, write_tables
 from tests.support.waiting import eventually
+from trilateral.cli.main import app
 from trilateral.client.asynchronous import AsyncSession, Score
+from trilateral.client.online import score_rows
 from trilateral.common.base.errors import DataError, PeerError, PolicyError, ProtocolError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.config.process import OnlineConfig, Policy, ProcessConfig
+from trilateral.common.config.process import MetricsConfig, OnlineConfig, Policy, ProcessConfig
+from trilateral.common.data.alignment.labelled_list import LabelledList, Query, answer
 from trilateral.common.data.model.model_file import load_model
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.quota import IdQuota, ScoreQuota
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.common.rpc.certificates import load_certificates
+from trilateral.common.rpc.channel import new_peer
+from trilateral.common.rpc.codec import JobKey
+from trilateral.common.rpc.errors import AccessError
+from trilateral.common.trial.development import write_development_files
 from trilateral.common.trial.ports import free_address
-from trilateral.guest_party.online_requests import TOKEN
-from trilateral.host_party.online import OnlineLists
+from trilateral.guest_party.online_http import TOKEN
+from trilateral.host_party.online import ListRequest, OnlineLists
 
 JOB = JobConfig(name="scores", aligned=True, dataset=DATASET, protocol="shares", l2=0.01)
 N_COMMON, N_ONLY = 60, 15
@@ -371,6 +383,19 @@ async def test_many_requests_at_a_time_get_their_own_scores(world: World) -> Non
     assert len(world.audit("GetList")) == 1
 
 
+async def test_requests_at_the_limit_get_exactly_what_is_left(world: World) -> None:
+    """Answers that come at the same time are counted together."""
+    ids = [*expected(world).index][:20]
+    async with world.serving() as session:
+        await session.score(JOB.name, NEW, ids[:1])
+        world.set_policy(max_scores_a_day=12)
+        asked = (session.score(JOB.name, NEW, [one]) for one in ids)
+        got = await asyncio.gather(*asked, return_exceptions=True)
+    assert sum(isinstance(each, PolicyError) for each in got) == 9
+    assert sum(isinstance(each, list) for each in got) == 11
+    assert world.given == (12, 12)
+
+
 # --- HTTP
 
 
@@ -459,3 +484,141 @@ async def test_the_token_stays_the_same_over_restarts(world: World) -> None:
         async with over_http(world):
             seen.add(token(world)["Authorization"])
     assert len(seen) == 1
+
+
+# --- attacks
+
+
+FEATURES = {"x3": 0.5, "x4": -0.25, "town": "north"}
+
+
+@pytest.mark.parametrize("protected", [True, False])
+async def test_a_guest_that_tries_out_ids_learns_no_more_than_the_host_has_counted(
+    protected: bool, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own file is as lax as it can be, and its features are invented, so that it may ask for any ID."""
+    world.change(Role.GUEST, online=OnlineConfig(max_per_second=1e9))
+    if not protected:
+        monkeypatch.setattr("trilateral.host_party.online_counts.check_scores", lambda *_: None)
+        monkeypatch.setattr("trilateral.host_party.online_counts.spend_scores", lambda *_: 0)
+    tried = [f"new-{number:05d}" for number in range(0, 200)]
+    found: list[str] = []
+    async with world.serving() as session:
+        world.set_policy(max_scores_a_day=30)
+        for start in range(0, len(tried), 10):
+            ids = tried[start : start + 10]
+            with contextlib.suppress(PolicyError):
+                got = await session.score(JOB.name, NEW, ids, features=[FEATURES] * 10)
+                found += [one for one, row in zip(ids, got, strict=True) if row.lacking is None]
+    assert len(found) == (30 if protected else N_COMMON)
+
+
+@pytest.mark.parametrize("protected", [True, False])
+async def test_a_guest_replays_points_to_a_new_list_or_after_the_permission_has_ended(
+    protected: bool, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps the old list and the query. An old key would open the list of today's table, or one without consent."""
+    if not protected:
+        monkeypatch.setattr("trilateral.host_party.online.new_key", lambda: b"\x01" * 32)
+    query = Query.of([COMMON])
+    async with world.serving() as session:
+        await session.score(JOB.name, NEW, [COMMON])
+        (before,) = world.lists[0]._lists.values()
+        opened = query.read(answer(before.key, query.points))
+        world.set_policy(allow_prediction=False)
+        with pytest.raises(PolicyError, match="allow_prediction"):
+            await world.lists[0].open(ListRequest(JobKey(JOB.name, bytes(16)), bytes(32), NEW, []))
+        await eventually(lambda: not world.lists[0]._lists)
+        assert await world.lists[0].answer(before.id, query.points, 1) is None
+        world.set_policy()
+        await eventually(lambda: bool(world.lists[0]._lists))
+        (after,) = world.lists[0]._lists.values()
+    assert LabelledList(before.data).open(opened[0]) is not None
+    assert (LabelledList(after.data).open(opened[0]) is None) is protected
+
+
+@pytest.mark.parametrize(
+    ("without", "status"), [((), 421), (("origin",), 401), (("token",), 421), (("origin", "token"), 200)]
+)
+async def test_a_page_in_a_browser_reaches_loopback_under_its_own_name(
+    without: tuple[str, ...], status: int, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name resolves to 127.0.0.1 by now, so for the browser the request goes to where the page came from."""
+    if "origin" in without:
+        monkeypatch.setattr("trilateral.common.process.http._check_origin", lambda request: None)
+    if "token" in without:
+        monkeypatch.setattr("trilateral.guest_party.online_http.hmac.compare_digest", lambda one, other: True)
+    headers = {"Host": "evil.example:8081", "Origin": "http://evil.example:8081", "Sec-Fetch-Site": "same-origin"}
+    async with over_http(world) as (session, url), session.post(f"{url}/score", json=BODY, headers=headers) as reply:
+        assert reply.status == status
+
+
+async def test_no_log_record_or_metric_has_an_id_a_feature_or_a_score(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    metrics = free_address()
+    world.change(Role.GUEST, metrics=MetricsConfig(listen=metrics))
+    features = {"x3": 0.123456789, "x4": -7.654321, "town": "Tewkesbury"}
+    async with over_http(world) as (session, url):
+        row = {"id": COMMON, "features": features}
+        async with session.post(f"{url}/score", json=BODY | {"rows": [row]}, headers=token(world)) as reply:
+            (scored,) = (await reply.json())["scores"]
+        bad = row | {"features": features | {"x3": "Tewkesbury"}}
+        async with session.post(f"{url}/score", json=BODY | {"rows": [bad]}, headers=token(world)) as reply:
+            assert reply.status == 422
+            refusal = await reply.text()
+        async with session.post(
+            f"{url}/score", data=b"\x00Tewkesbury\r\n", headers={"Transfer-Encoding": "x"}
+        ) as reply:
+            assert reply.status in {400, 401}
+        async with session.get(f"http://{metrics}/metrics") as reply:
+            page = await reply.text()
+        with contextlib.suppress(OSError):
+            reader, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
+            writer.write(f"POST /score/{COMMON} Tewkesbury\r\n\r\n".encode())
+            await reader.read()
+            writer.close()
+    assert 'trilateral_online_rows_total{result="scored"} 1.0' in page
+    records = [path.read_text() for path in world.folder.glob("state/*/audit.jsonl")]
+    kept = token(world)["Authorization"].removeprefix("Bearer ")
+    for secret in (COMMON, "0.123456789", "7.654321", "Tewkesbury", str(scored["score"]), kept):
+        assert not [text for text in (caplog.text, refusal, page, *records) if secret in text], secret
+
+
+# --- certificates and the command
+
+
+async def test_under_tls_the_guests_own_certificate_gets_scores_and_the_hosts_does_not(world: World) -> None:
+    write_development_files(world.folder / "certs")
+    secured = make_configs(world.folder, certificates=world.folder / "certs")
+    for role, config in world.configs.items():
+        ours = {name: getattr(config, name) for name in ("datasets", "policy", "online")}
+        world.configs[role] = secured[role].model_copy(update=ours)
+    async with world.serving() as session:
+        (row,) = await session.score(JOB.name, NEW, [COMMON])
+        host = world.configs[Role.HOST]
+        guest = new_peer(Role.GUEST, host.peers[Role.GUEST], host, load_certificates(host))
+        with pytest.raises(AccessError, match="the host may not call Score here"):
+            await score_rows(guest, host.limits, job=JOB.name, dataset=NEW, ids=[COMMON], features=None)
+        await guest.close()
+    assert row.score == pytest.approx(expected(world)[COMMON])
+
+
+async def test_the_command_prints_scores_as_csv(world: World) -> None:
+    async def run(*ids: str) -> Result:
+        path = world.folder / "guest.yaml"
+        path.write_text(yaml.safe_dump(world.configs[Role.GUEST].model_dump(mode="json", exclude_defaults=True)))
+        words = ["score", JOB.name, *ids, "--dataset", NEW, "--config", str(path)]
+        return await asyncio.to_thread(CliRunner().invoke, app, words)
+
+    async with world.serving():
+        result = await run(COMMON, AT_GUEST)
+        nothing = await run(AT_HOST)
+    assert result.exit_code == 0, result.output
+    header, first, second = result.stdout.splitlines()
+    assert header == "id,score,probability"
+    assert float(first.split(",")[1]) == pytest.approx(expected(world)[COMMON])
+    assert second == f"{AT_GUEST},,"
+    assert result.stderr == "not at the host: 1 of the IDs\n"
+    assert (nothing.exit_code, nothing.stderr) == (4, "not at the guest: 1 of the IDs\n")

@@ -25,6 +25,7 @@ from tests.support.three_servers import (
 )
 from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.checks.tables import check_tables
 from trilateral.common.config.dataset import SplitConfig
 from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.config.process import ProcessConfig
@@ -32,6 +33,7 @@ from trilateral.common.data.model.model_file import load_model
 from trilateral.common.data.party_data import load_party_data
 from trilateral.common.data.tables.table import read_table
 from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING
 
 JOB = JobConfig(name="split", dataset=DATASET, key_bits=256, holdout="column", aligned=True)
@@ -112,16 +114,26 @@ async def test_the_model_is_that_of_the_training_rows_and_each_set_has_its_figur
 
     given = json.loads((configs[Role.HOST].state / ".scores-given.json").read_text())["given"]
     assert given == sum(guest.data.sets.values())
+    # All sets are scored with the same weights, and each row lies in one of them.
+    assert len(Ledger(configs[Role.HOST].state, Role.HOST).entry(DATASET).points) == 1
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_only_the_first_set_stops_a_training(protocol: Protocol, tmp_path: Path) -> None:
     job = under(protocol, JOB.model_copy(update={"evaluate_every": 2, "patience": 1, "epochs": 8}))
-    configs = owned_by(Role.HOST, tmp_path)
+    configs = owned_by(Role.GUEST, tmp_path)
     assert await train(configs, job) == ""
     guest = load_model(JobFolder(configs[Role.GUEST].state, job.name).model)
     assert len(guest.evaluation_sets) == 3
     assert {each.metrics.n_rows for each in guest.evaluations} <= {guest.data.n_holdout}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_host_chooses_no_rows_of_an_evaluation_whose_loss_it_sees(protocol: Protocol, tmp_path: Path) -> None:
+    job = under(protocol, JOB.model_copy(update={"evaluate_every": 2, "epochs": 8}))
+    refusal = await train(owned_by(Role.HOST, tmp_path), job)
+    assert ("the host's split column chooses the rows whose log loss" in refusal) is (protocol == "paillier")
+    assert bool(refusal) is (protocol == "paillier")
 
 
 async def test_without_its_policy_an_owner_tells_nothing(tmp_path: Path) -> None:
@@ -216,3 +228,13 @@ async def end_of(client: JobClient, job: JobConfig) -> str:
         if status.state in (JOB_STATE_FINISHED, JOB_STATE_FAILED):
             return "" if status.state == JOB_STATE_FINISHED else status.detail
     raise AssertionError("the job has not ended")
+
+
+def test_a_check_counts_the_sets_at_the_owner_alone(tmp_path: Path) -> None:
+    configs = owned_by(Role.HOST, tmp_path)
+    counts = pd.read_csv(tmp_path / "host.csv")["sample"].value_counts()
+    texts = {role: "\n".join(each.text for each in check_tables(configs[role], JOB)) for role in PARTIES}
+    sets = f"{counts['val']} rows of valid, {counts['test']} rows of test, {counts['oot']} rows of out_of_time"
+    assert f"{counts['dev']} training rows, {sets}, {counts['none']} unused rows and" in texts[Role.HOST]
+    assert "a column of the other party decides which rows train" in texts[Role.GUEST]
+    assert f"{N_ROWS} training rows, 0 hold-out rows and" in texts[Role.GUEST]

@@ -19,6 +19,7 @@ from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows, blocks
 from trilateral.common.base.errors import DataError
 from trilateral.common.base.progress import Stage, report_progress
 from trilateral.common.config.dataset import (
+    FOR_CATEGORIES,
     ColumnPreprocessing,
     PreprocessingConfig,
     SplineConfig,
@@ -26,14 +27,25 @@ from trilateral.common.config.dataset import (
     Transform,
 )
 from trilateral.common.data.features import Categories, Column, Features
+from trilateral.common.data.preprocessing.categories import fit_text
 from trilateral.common.data.preprocessing.few_rows import MIN_ROWS, Leverage, is_constant, is_too_rare, leverage
+from trilateral.common.data.preprocessing.formulas import evaluate
+from trilateral.common.data.preprocessing.interactions import product_of, without_small_cells
+from trilateral.common.data.preprocessing.reasons import (
+    NO_VALUE,
+    SAME_VALUE,
+    SHOWS_ROWS,
+    TOO_RARE,
+    ConstantError,
+    UnusableError,
+)
 from trilateral.common.data.preprocessing.splines import make_spline
 from trilateral.common.data.preprocessing.terms import (
     ROWS_AT_A_TIME,
     CategoryColumn,
     FittedColumn,
+    InteractionColumn,
     NumberColumn,
-    is_fraction,
 )
 from trilateral.common.data.preprocessing.transforms import fit_power, outside, transformed
 
@@ -47,19 +59,6 @@ N_PASSES = 4
 """How often the training rows are read, for reports of progress: to fit the columns, the means and scales, and the
 directions, and to transform the rows."""
 
-NO_VALUE = "no value in any training row"
-SAME_VALUE = "the same value in all training rows"
-SHOWS_ROWS = "training rows so far from all others that training would reveal them"
-TOO_RARE = f"the same value in all but fewer than {MIN_ROWS} training rows, so that training would reveal those rows"
-
-
-class _UnusableError(Exception):
-    """A column cannot be used, and the user must decide. The text continues the words "column 'name' has"."""
-
-
-class _ConstantError(Exception):
-    """A column has too few different values. The text continues the words "column 'name' has"."""
-
 
 def fit_columns(
     features: Features, rows: Rows | None, config: PreprocessingConfig
@@ -72,7 +71,8 @@ def fit_columns(
         config: the settings of the party.
 
     Returns:
-        The fitted columns, in the order of the table; and why the other columns are left out, by name.
+        The fitted columns, in the order of the table, and then the interactions; and why the other columns are left
+        out, by name.
 
     Raises:
         DataError: columns cannot be used; the text names all of them.
@@ -86,12 +86,24 @@ def fit_columns(
         values = _of_rows(column, rows)
         try:
             if isinstance(values, Categories):
-                columns.append(_fit_category(name, values, config.rare))
+                columns.append(fit_text(name, values, config))
             else:
                 columns.append(_fit_number(name, values[:], config.of_column(name)))
-        except _ConstantError as error:
+        except ConstantError as error:
             constant.setdefault(str(error), []).append(name)
-        except _UnusableError as error:
+        except UnusableError as error:
+            unusable.setdefault(str(error), []).append(name)
+    by_name = {column.name: column for column in columns}
+    for pair in config.interactions:
+        name = ":".join(pair)
+        try:
+            if not by_name.keys() >= {*pair}:
+                raise ConstantError("a factor that is left out itself")
+            sources = {each: _of_rows(features[each], rows) for each in pair}
+            columns.append(_fit_interaction(name, by_name[pair[0]], by_name[pair[1]], sources))
+        except ConstantError as error:
+            constant.setdefault(str(error), []).append(name)
+        except UnusableError as error:
             unusable.setdefault(str(error), []).append(name)
     refuse(unusable)
     if constant and config.constant == "refuse":
@@ -142,13 +154,25 @@ def _check_names(features: Features, config: PreprocessingConfig) -> None:
         if name not in features.columns:
             raise DataError(f"`preprocessing.columns` names {name!r}, which is not a feature")
         if isinstance(features[name], Categories):
+            if not config.columns[name].suits_categories:
+                raise DataError(f"`preprocessing.columns` names {name!r}, which is categorical: {FOR_CATEGORIES}")
+        elif "encoding" in config.columns[name].model_fields_set:
             raise DataError(
-                f"`preprocessing.columns` names {name!r}, which is categorical: its options are for numeric columns"
+                f"`preprocessing.columns` names {name!r}, which is numeric: `encoding` is for columns in `categorical`"
+            )
+    for one, other in config.interactions:
+        for name in (one, other):
+            if name not in features.columns:
+                raise DataError(f"`preprocessing.interactions` names {name!r}, which is not a feature")
+        if isinstance(features[one], Categories) and isinstance(features[other], Categories):
+            raise DataError(
+                f"`preprocessing.interactions` names {one!r} and {other!r}, which are both categorical: one of them"
+                " must be a column of numbers"
             )
 
 
 def fit_scales(
-    columns: tuple[FittedColumn, ...], features: Features, rows: Rows | None, *, centred: bool
+    columns: tuple[FittedColumn, ...], features: Features, rows: Rows | None, *, centred: bool, whitened: bool
 ) -> tuple[FloatVector, FloatVector]:
     """Fit the mean that is subtracted from each term and the scale that it is divided by.
 
@@ -157,12 +181,13 @@ def fit_scales(
         features: the table.
         rows: the training rows, in ascending order; None for all.
         centred: whether to centre the terms that are not standardised, too.
+        whitened: whether the terms are whitened after that, which scales them.
 
     Returns:
         Means and scales, both of shape (n_terms,).
 
     Raises:
-        DataError: a term that is neither standardised nor centred has a mean square above 1, or two terms have the
+        DataError: a term that is neither standardised nor whitened has a mean square above 1, or two terms have the
             same name.
     """
     names = [name for column in columns for name in column.terms]
@@ -176,8 +201,8 @@ def fit_scales(
         moments.append(_moments(column, {name: _of_rows(features[name], rows) for name in column.sources}))
     mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
     standardised = np.array([each for column in columns for each in column.standardised], dtype=bool)
-    if not centred:
-        too_large = np.flatnonzero(~standardised & (np.square(mean) + variance > 1))
+    if not whitened:
+        too_large = np.flatnonzero(~standardised & (np.square(0.0 if centred else mean) + variance > 1))
         if len(too_large):
             reason = (
                 "a mean square above 1, which is not allowed for a column that is neither standardised nor whitened: "
@@ -240,7 +265,7 @@ def _fit_number(name: str, values: FloatVector, config: ColumnPreprocessing) -> 
     missing = np.isnan(values)
     n_missing = int(np.count_nonzero(missing))
     if n_missing == len(values):
-        raise _ConstantError(NO_VALUE)
+        raise ConstantError(NO_VALUE)
     lower, upper = config.limits or (None, None)
     # Of a column of many rows, each array takes much memory. No array is made that is not needed.
     if config.limits is not None:
@@ -251,23 +276,23 @@ def _fit_number(name: str, values: FloatVector, config: ColumnPreprocessing) -> 
         filled = np.clip(filled, lower, upper)  # Only a constant fill can lie outside.
     smallest, largest = float(filled.min()), float(filled.max())
     if is_constant(smallest, largest):
-        raise _ConstantError(SAME_VALUE)
+        raise ConstantError(SAME_VALUE)
     quantiles = None if config.clip is None else _fit_clip(filled, config.clip)
     if quantiles is not None:
         lower, upper = quantiles
         filled = filled.clip(lower, upper)
     if is_too_rare(filled):
-        raise _ConstantError(TOO_RARE)
+        raise ConstantError(TOO_RARE)
     power = None
     if config.transform is not None:
         power = _fit_power(filled, config.transform)
         filled = transformed(filled, config.transform, power)
         if is_constant(float(filled.min()), float(filled.max())):
-            raise _ConstantError(SAME_VALUE)
+            raise ConstantError(SAME_VALUE)
     indicator = config.missing_indicator and MIN_ROWS <= n_missing <= len(values) - MIN_ROWS
     variance = float(np.var(filled))
     if not math.isfinite(fill) or not math.isfinite(variance) or variance == 0:
-        raise _UnusableError("values too large or too small to be squared: change its unit, or exclude it")
+        raise UnusableError("values too large or too small to be squared: change its unit, or exclude it")
     column = NumberColumn(
         name=name,
         fill=fill,
@@ -282,7 +307,7 @@ def _fit_number(name: str, values: FloatVector, config: ColumnPreprocessing) -> 
         knots = _inner_knots(filled, config.spline, column)
         column = _fit_spline(column, config.spline.kind, knots, filled, {name: values})
     if column.transform is not None and column.spline is None and _leverage(column, {name: values}).shows_rows:
-        raise _ConstantError(SHOWS_ROWS)
+        raise ConstantError(SHOWS_ROWS)
     return column
 
 
@@ -339,7 +364,7 @@ def _fit_power(filled: FloatVector, transform: Transform) -> float | None:
     """Fit the power of a transform, if it has one, and check that the transform is defined for all values."""
     needed = outside(transform, float(filled.min()))
     if needed is not None:
-        raise _UnusableError(
+        raise UnusableError(
             f"values for which `transform: {transform}` is not defined, which needs values {needed}: set `limits`, or"
             " use `transform: yeo_johnson`"
         )
@@ -347,7 +372,7 @@ def _fit_power(filled: FloatVector, transform: Transform) -> float | None:
         return None
     power = fit_power(filled)
     if not math.isfinite(power):
-        raise _UnusableError("values to which `transform: yeo_johnson` cannot be fitted: choose another one")
+        raise UnusableError("values to which `transform: yeo_johnson` cannot be fitted: choose another one")
     return power
 
 
@@ -376,38 +401,39 @@ def _fit_clip(filled: FloatVector, quantiles: tuple[float, float]) -> tuple[floa
     return None if is_constant(*np.clip([smallest, largest], lower, upper)) else (lower, upper)
 
 
-# --- categories
+# --- interactions
 
 
-def _fit_category(name: str, values: Categories, rare: float) -> CategoryColumn:
-    if values.missing.all():
-        raise _ConstantError(NO_VALUE)
-    least = max(MIN_ROWS, math.ceil(round(rare * len(values), 6)))
-    n_missing, *counts = np.bincount(values.codes[:] + 1, minlength=len(values.levels) + 1).tolist()
-    levels = {level: count for level, count in zip(values.levels, counts, strict=True) if count}
-    frequent = {level: count for level, count in levels.items() if count >= least}
-    if n_missing < least:
-        n_missing = 0
-    n_other = len(values) - sum(frequent.values()) - n_missing
-    column = _choose_terms(name, frequent, n_missing, n_other, least)
-    return column.model_copy(update={"fractions": any(map(is_fraction, levels))})
+def _fit_interaction(
+    name: str, one: FittedColumn, other: FittedColumn, sources: Mapping[str, Column]
+) -> InteractionColumn:
+    """Fit the product of two columns.
 
+    Args:
+        name: of the product.
+        one: a fitted column.
+        other: another one.
+        sources: their columns of the table, all training rows.
+    """
+    number, other = (one, other) if isinstance(one, NumberColumn) else (other, one)
+    if not isinstance(number, NumberColumn) or not isinstance(other, NumberColumn | CategoryColumn):
+        raise UnusableError("a factor that is divided into bins or encoded as a number: remove the interaction")
+    product = product_of(name, number, other)
+    if isinstance(other, CategoryColumn):
+        spread = without_small_cells(product, sources)
+        if spread is None:
+            raise ConstantError(SHOWS_ROWS)
+        return spread
+    values = evaluate(product.formulas[0], sources, {})
+    if not math.isfinite(float(np.var(values))):
+        raise UnusableError("values too large to be multiplied: change the unit of a factor, or exclude it")
+    if is_constant(float(values.min()), float(values.max())):
+        raise ConstantError(SAME_VALUE)
 
-def _choose_terms(name: str, frequent: dict[str, int], n_missing: int, n_other: int, least: int) -> CategoryColumn:
-    """Give each group of rows a term, except the largest. Of equal ones, the first here is the reference."""
-    most = max([*frequent.values(), n_missing, n_other])
-    reference = next((category for category, count in frequent.items() if count == most), None)
-    missing_is_reference = reference is None and n_missing == most
-    other_is_reference = reference is None and not missing_is_reference
-    column = CategoryColumn(
-        name=name,
-        reference=reference,
-        categories=[category for category in frequent if category != reference],
-        missing="reference" if missing_is_reference else "term" if n_missing else "other",
-        other="reference" if other_is_reference or n_other < MIN_ROWS else "term",
-    )
-    if not column.terms:
-        raise _ConstantError(
-            f"fewer than two categories with at least {least} training rows (see `preprocessing.rare`)"
-        )
-    return column
+    def blocks() -> Iterator[FloatMatrix]:
+        parts = (_blocks_of_terms(part, sources, ROWS_AT_A_TIME) for part in (product.number, product.other, product))
+        return map(np.hstack, zip(*parts, strict=True))
+
+    if leverage(blocks).shows_rows:
+        raise ConstantError(SHOWS_ROWS)
+    return product

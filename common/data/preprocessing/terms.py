@@ -24,6 +24,7 @@ from trilateral.common.data.preprocessing.formulas import (
     IsMissing,
     Lookup,
     Number,
+    Product,
     Transformed,
     categories_of,
     evaluate,
@@ -267,6 +268,105 @@ class CategoryColumn(FittedColumn):
             out[:, -1] = other
 
 
+class EncodedColumn(FittedColumn):
+    """A categorical column as one number: the share of the training rows with a category, or its place in a list."""
+
+    kind: Literal["encoded"] = "encoded"
+    category: CategoryColumn
+    """The categories that have a number of their own, for reading the column."""
+    encoding: Literal["frequency", "ordinal"]
+    """Which number it is."""
+    numbers: list[FiniteFloat]
+    """The number of each category."""
+    missing: FiniteFloat
+    """The number of a missing value."""
+    other: FiniteFloat
+    """The number of every other category."""
+    standardise: bool = True
+    """Whether the term is scaled to mean 0 and mean square 1 later."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.category.name != self.name or len(self.numbers) != len(self.category.known):
+            raise ValueError("an encoded column has a number for each category")
+        return self
+
+    @property
+    def texts(self) -> "tuple[CategoryColumn, ...]":
+        """Those of the sources that are read as text."""
+        return (self.category,)
+
+    @property
+    def terms(self) -> list[str]:
+        """Names of the terms."""
+        return [f"{self.encoding}({self.name})"]
+
+    @property
+    def binary(self) -> list[bool]:
+        """For each term, whether it is 0 or 1 in every row."""
+        return [False]
+
+    @property
+    def standardised(self) -> list[bool]:
+        """For each term, whether it is standardised."""
+        return [self.standardise]
+
+    @property
+    def formulas(self) -> list[Formula]:
+        """For each term, how it follows from the sources."""
+        numbers = dict(zip(self.category.known, self.numbers, strict=True))
+        return [Lookup(self.name, numbers, self.missing, self.other)]
+
+
+class InteractionColumn(FittedColumn):
+    """Products of a number and another number, or of a number and terms of a column of categories."""
+
+    kind: Literal["interaction"] = "interaction"
+    number: NumberColumn
+    """The number, as one term."""
+    other: NumberColumn | CategoryColumn = Field(discriminator="kind")
+    """The other number, as one term, or the column of categories."""
+    with_terms: Annotated[list[str], Field(min_length=1)]
+    """The terms of `other` that are multiplied."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.number.spline is not None or not {*self.with_terms} <= {*self.other.terms}:
+            raise ValueError("an interaction multiplies one term by terms of the other column")
+        return self
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Names of the table's columns that the terms follow from."""
+        return (self.number.name, self.other.name)
+
+    @property
+    def texts(self) -> "tuple[CategoryColumn, ...]":
+        """Those of the sources that are read as text."""
+        return self.other.texts
+
+    @property
+    def terms(self) -> list[str]:
+        """Names of the terms."""
+        return [f"{self.number.terms[0]}:{term}" for term in self.with_terms]
+
+    @property
+    def binary(self) -> list[bool]:
+        """For each term, whether it is 0 or 1 in every row."""
+        return [False] * len(self.with_terms)
+
+    @property
+    def standardised(self) -> list[bool]:
+        """For each term, whether it is standardised."""
+        return [self.number.standardise] * len(self.with_terms)
+
+    @property
+    def formulas(self) -> list[Formula]:
+        """For each term, how it follows from the sources."""
+        number, others = self.number.formulas[0], dict(zip(self.other.terms, self.other.formulas, strict=True))
+        return [Product(number, others[term]) for term in self.with_terms]
+
+
 def is_fraction(text: str) -> bool:
     """Return whether a text is a number that is not an integer."""
     number = _number(text)
@@ -282,5 +382,5 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-AnyColumn = Annotated[NumberColumn | CategoryColumn, Field(discriminator="kind")]
+AnyColumn = Annotated[NumberColumn | CategoryColumn | EncodedColumn | InteractionColumn, Field(discriminator="kind")]
 """Every kind of fitted column, for reading from JSON."""

@@ -190,7 +190,7 @@ def test_a_column_remembers_whether_a_number_in_it_was_not_whole(value: str | No
 
 def test_settings_of_numbers_for_categories_are_refused() -> None:
     config = PreprocessingConfig.model_validate({"columns": {"job": {"fill": 0}}})
-    with pytest.raises(DataError, match="names 'job', which is categorical"):
+    with pytest.raises(DataError, match="names 'job', which is categorical: give it `encoding`"):
         Preprocessing.fit(features_of(people()), config, intercept=False)
 
 

@@ -46,6 +46,8 @@ CONFIGS = [
     PreprocessingConfig(transform="log", missing_indicator=True),
     PreprocessingConfig(transform="yeo_johnson", whiten=False),
     PreprocessingConfig(spline=SplineConfig(), missing_indicator=True),
+    PreprocessingConfig(encoding="frequency"),
+    PreprocessingConfig(interactions=[("age", "income"), ("age", "job"), ("branch", "income")]),
     PreprocessingConfig(spline=SplineConfig(kind="bspline"), whiten=False, transform="sqrt"),
 ]
 

@@ -25,6 +25,7 @@ from trilateral.common.protocol.batches import Batch
 from trilateral.common.protocol.messages import (
     ELEMENT_KINDS,
     BeginRound,
+    ComparedPenalty,
     Evaluation,
     Failed,
     Finished,
@@ -128,6 +129,13 @@ def ready(draw: st.DrawFn) -> Ready:
     return Ready(draw(counts), n_columns, draw(uint32), draw(st.none() | shares))
 
 
+not_negative = st.floats(0, 1e300)
+compared = st.builds(
+    ComparedPenalty, not_negative, not_negative, finite, finite, not_negative, st.booleans()
+) | st.builds(ComparedPenalty, not_negative, not_negative, st.none(), st.none(), not_negative, st.just(False))
+"""The second kind has no loss, because its values were out of range."""
+
+
 MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
     OpenJob: st.builds(OpenJob, st.just(JOB), st.integers(1, 2**8192 - 1).map(mpz), st.sampled_from(PARTIES))
     | st.builds(OpenJob, st.just(SHARED_JOB), st.just(mpz(0)), st.sampled_from(PARTIES), seed=seeds),
@@ -148,7 +156,7 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
         BeginRound,
         keys,
         vectors,
-        st.builds(Batch, uint32, uint32),
+        st.builds(Batch, uint32, uint32, uint32, st.booleans()),
         st.booleans(),
         st.none() | nonempty,
         uint32,
@@ -172,6 +180,7 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
         st.none() | finite,
         st.none() | elements(5),
         st.none() | st.builds(OwnCovariance, vectors, st.lists(text, max_size=3).map(tuple)),
+        st.lists(compared, max_size=3).map(tuple),
     ),
     HoldoutScores: holdout_scores(),
     Evaluation: st.builds(Evaluation, keys, finite, st.none() | finite),
