@@ -77,6 +77,8 @@ class Preprocessing:
         intercept: bool,
         l2: float = 0.0,
         rows: Rows | None = None,
+        *,
+        separate: bool = False,
     ) -> Self:
         """Fit the steps on the training rows.
 
@@ -86,6 +88,8 @@ class Preprocessing:
             intercept: whether to add a column of ones.
             l2: the job's L2 penalty lambda, which affects whitening.
             rows: the training rows, in ascending order; all rows by default.
+            separate: whether each training column must be one term, as an L1 penalty needs. The terms are then centred
+                as for whitening, and not whitened.
 
         Raises:
             DataError: columns cannot be used: too large or too small to be squared, or too large without
@@ -96,9 +100,10 @@ class Preprocessing:
             if not intercept:
                 raise no_feature(left_out)
             return cls((), np.zeros(0), np.ones(0), None, intercept, left_out)
-        mean, scale = fit_scales(columns, features, rows, centred=config.whiten)
+        whitened = config.whiten and not separate
+        mean, scale = fit_scales(columns, features, rows, centred=config.whiten or separate, whitened=whitened)
         steps = cls(columns, mean, scale, None, intercept, left_out)
-        if not config.whiten:
+        if not whitened:
             return steps
 
         def blocks() -> Iterator[FloatMatrix]:
