@@ -212,6 +212,10 @@ class Policy(Settings):
     that its journal has, as long as its own table has the same IDs. 0 permits any difference."""
     max_epochs: Annotated[int, Field(ge=1)] = 1000
     """The maximum number of epochs of a job."""
+    max_fits: Annotated[int, Field(ge=1)] = 101
+    """The maximum number of fits of a job: one without folds, and one for each penalty and fold and one more with them.
+    Each fit shows the coordinator gradients at other weights, of all training rows but one fold. How many rounds each
+    takes tells both parties a few bits. 1 refuses cross-validation. The default permits 10 penalties with 10 folds."""
     max_rounds: Annotated[int, Field(ge=1)] = 10_000
     """The maximum number of rounds of a job. Each round shows the coordinator one more gradient of this party's
     rows."""
