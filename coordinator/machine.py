@@ -279,7 +279,7 @@ def _are_alike(now: SharesReady | None, before: SharesReady | None) -> bool:
 
 
 def _whole_numbers(shares: SharesReady) -> tuple[int | None, ...]:
-    return shares.n_holdout, shares.norm_bits, shares.spread_bits, shares.weight_bits
+    return shares.n_holdout, shares.norm_bits, shares.spread_bits, shares.weight_bits, shares.fourth_bits
 
 
 def _record(round_number: int, observation: Observation | None) -> ObservationRecord:

@@ -231,9 +231,9 @@ class Policy(Settings):
     common, the covariance tells much about the score of that row. If false, this party refuses such jobs."""
     max_ids_a_day: DailyLimit = 20_000_000
     """The maximum number of IDs that the other party may bring to alignments in one day (UTC), counted over jobs,
-    predictions and `trilateral align`. The other party learns of each ID whether this party holds it; with enough IDs
-    it could try all possible ones. 0 permits no alignment, so jobs must then set `aligned: true`. `unlimited` counts
-    the IDs, and refuses none."""
+    predictions and `trilateral align`, and at the host with those of online requests. The other party learns of each
+    ID whether this party holds it; with enough IDs it could try all possible ones. 0 permits no alignment, so jobs
+    must then set `aligned: true`. `unlimited` counts the IDs, and refuses none."""
     max_evaluations: Annotated[int, Field(ge=0)] = 5
     """The maximum number of evaluations on the hold-out rows during a training, not counting the one at the end. Each
     evaluation gives the guest u_A of the same rows for different weights. With as many evaluations as the host has

@@ -263,6 +263,16 @@ def check_labels(block: TrainingBlock, *, is_chosen: bool = False) -> None:
     raise error
 
 
+def describe_split(data: PreparedData) -> str:
+    """Say how many rows have each role, and how many are unused: a misspelt value of a split column shows here."""
+    n_train = len(data.block.columns)
+    sets = [f"{n_rows:,} rows of {name}" for name, n_rows in data.sets.items() if name != HOLDOUT]
+    parts = [f"{n_train:,} training rows", *(sets or [f"{len(data.block.holdout_columns):,} hold-out rows"])]
+    if n_unused := data.n_rows - n_train - data.block.n_scored:
+        parts.append(f"{n_unused:,} unused rows")
+    return ", ".join(parts)
+
+
 def describe_few_labels(block: TrainingBlock) -> str | None:
     """Return a warning, for the guest only, if there are few training rows of a label; otherwise None."""
     if block.labels is None or (n_rarer := _count_rarer(_counting_labels(block.labels, block))) >= FEW_OF_LABEL:

@@ -485,9 +485,12 @@ def check_scores(count: int, quota: ScoreQuota, what: str) -> None:
     _check_left(count, quota, Role.HOST, what)
 
 
-def check_ids(count: int, quota: IdQuota, role: Role) -> None:
-    """Check that the other party may still bring so many IDs today, without counting them; see `spend_ids`."""
-    _check_left(count, quota, role, JOB)
+def check_ids(count: int, quota: IdQuota, role: Role, what: str = JOB) -> None:
+    """Check that the other party may still bring so many IDs today, without counting them; see `spend_ids`.
+
+    `what` asks for them: `JOB` or `PREDICTION`.
+    """
+    _check_left(count, quota, role, what)
 
 
 def _check_left(count: int, quota: DayQuota, role: Role, what: str) -> None:

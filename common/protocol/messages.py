@@ -171,6 +171,9 @@ class SharesReady:
     """Guest: sum of the sample weights of the training rows; 0 if every row has the same weight."""
     start: FloatVector = field(default_factory=lambda: np.zeros(0), repr=False)
     """This party's weights at which the training starts, shape (n_columns,); empty if it starts at zero."""
+    fourth_bits: int = 0
+    """With inference: ceiling of log2 of the largest mean of x^4 over the training rows, of the party's columns, at
+    least 0."""
 
 
 @dataclass(frozen=True)
@@ -244,6 +247,8 @@ class BeginRound:
     information: bool = False
     """Whether the round is the step of inference, which comes after all others: it asks for the Fisher information of
     the training rows at w_k, and for nothing else."""
+    fourth_bits: int = 0
+    """Of the step of inference: the larger of the two parties' `SharesReady.fourth_bits`."""
 
     @property
     def evaluates(self) -> bool:

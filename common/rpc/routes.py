@@ -285,6 +285,7 @@ def _encode_begin(message: BeginRound) -> Fields:
         "peer_columns": message.peer_columns,
         "shares": None if message.shares is None else _encode_round_shares(message.shares),
         "information": message.information,
+        "fourth_bits": message.fourth_bits,
     }
 
 
@@ -304,6 +305,7 @@ def _decode_begin(request: party_pb2.BeginRoundRequest) -> BeginRound:
         peer_columns=request.peer_columns,
         shares=_decode_round_shares(request.shares) if request.HasField("shares") else None,
         information=request.information,
+        fourth_bits=request.fourth_bits,
     )
 
 
@@ -545,11 +547,22 @@ def _decode_shares_ready(shares: coordinator_pb2.SharesReady, n_columns: int) ->
         refuse(f"{shares.n_holdout} hold-out rows, norms of {bits[0]} bits and singular values of {bits[1]} bits")
     if (penalty < 0).any() or total_weight < 0:
         refuse("a negative penalty or total weight")
+    if shares.fourth_bits > MAX_NORM_BITS:
+        refuse(f"fourth powers of {shares.fourth_bits} bits")
     start = decode_floats(shares.start, "start")
     if len(start) not in (0, n_columns):
         refuse(f"a start of {len(start)} weights for {n_columns} columns")
     weight_bits = decode_weight_bits(shares.weight_bits) if shares.HasField("weight_bits") else None
-    return SharesReady(decode_seed(shares.seed), shares.n_holdout, *bits, penalty, weight_bits, total_weight, start)
+    return SharesReady(
+        decode_seed(shares.seed),
+        shares.n_holdout,
+        *bits,
+        penalty,
+        weight_bits,
+        total_weight,
+        start,
+        shares.fourth_bits,
+    )
 
 
 def _encode_rows_done(message: RowsDone) -> Fields:

@@ -122,7 +122,7 @@ class SharesComputation:
         self._phase = phase
         self._information: InformationPlan | None = None
         if job.inference:
-            slopes = SlopeFormat(self._fmt, n_train)
+            slopes = SlopeFormat(self._fmt, n_train, max(each.fourth_bits for each in sizes.values()))
             self._information = InformationPlan.of(slopes, self._rows, n_columns[Role.HOST], n_columns[Role.GUEST])
         self._step: InformationOpening | None = None
         """The open attempt at the step of inference."""
@@ -203,6 +203,7 @@ class SharesComputation:
             party: replace(
                 begin,
                 loss=None,
+                fourth_bits=self._information.slopes.fourth_bits if plan.information and self._information else 0,
                 shares=RoundShares(
                     weights=None if weights is None else weights[party],
                     holdout=None if holdout is None else holdout[party],
@@ -268,7 +269,7 @@ def _checked(job: JobConfig, party: Role, ready: Ready) -> SharesReady:
     is_weighted = sizes.weight_bits is not None
     wrong = {
         "number of hold-out rows": sizes.n_holdout < (job.evaluate_every is not None),
-        "size of its values": max(abs(sizes.norm_bits), abs(sizes.spread_bits)) > MAX_NORM_BITS,
+        "size of its values": max(abs(sizes.norm_bits), abs(sizes.spread_bits), abs(sizes.fourth_bits)) > MAX_NORM_BITS,
         "penalty": sizes.penalty.shape != (n_penalty,) or not (np.isfinite(sizes.penalty) & (sizes.penalty >= 0)).all(),
         "start": sizes.start.shape != (0 if job.start_from is None else ready.n_columns,)
         or not np.isfinite(sizes.start).all(),

@@ -3,14 +3,19 @@
 All parameters are fitted on the training rows only, stay with the party and can be written as JSON. In order, the steps
 are:
 
+    limit       limit a number at two fixed values
     fill        replace a missing number by the column's median or mean, or by a constant
     clip        limit the filled column at two quantiles
+    transform   take a logarithm, a square root or a fitted power of a number
+    bend        make several functions of a number, whose weighted sum is a smooth curve
     indicate    add terms of 0 and 1: is the number missing, is the text of this category
+    encode      or make a category one number
+    multiply    add products of two columns
     standardise scale to mean 0 and mean square 1: (x - mean) / scale; terms of 0 and 1 are not scaled
     whiten      Z T, where Z = U S V' is the centred block and T = V (S^2/n + 4 lambda I)^-1/2
     intercept   add a column of ones
 
-The first three steps turn the table into *terms*, see `terms.py`.
+The steps before `standardise` turn the table into *terms*, see `terms.py`.
 
 Whitening turns the party's own block of the Hessian, T' (Z'Z/4n + lambda I) T, into a quarter of the identity, where
 lambda is the job's L2 penalty on beta. Only the correlation between the two parties' blocks remains, so that training

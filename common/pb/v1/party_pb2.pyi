@@ -112,6 +112,7 @@ class BeginRoundRequest(google.protobuf.message.Message):
     FOLD_FIELD_NUMBER: builtins.int
     HELD_OUT_FIELD_NUMBER: builtins.int
     INFORMATION_FIELD_NUMBER: builtins.int
+    FOURTH_BITS_FIELD_NUMBER: builtins.int
     job: builtins.str
     run_id: builtins.bytes
     epoch: builtins.int
@@ -134,6 +135,8 @@ class BeginRoundRequest(google.protobuf.message.Message):
     """whether the batch is that fold alone"""
     information: builtins.bool
     """the step of inference, after the last round: the Fisher information at the weights"""
+    fourth_bits: builtins.int
+    """of that step: the larger of the two numbers that the parties have reported"""
     @property
     def key(self) -> trilateral.common.pb.v1.rounds_pb2.RoundKey: ...
     @property
@@ -172,9 +175,10 @@ class BeginRoundRequest(google.protobuf.message.Message):
         fold: builtins.int = ...,
         held_out: builtins.bool = ...,
         information: builtins.bool = ...,
+        fourth_bits: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_loss", b"_loss", "key", b"key", "loss", b"loss", "shares", b"shares"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_loss", b"_loss", "batch", b"batch", "curvature_draw", b"curvature_draw", "direction", b"direction", "epoch", b"epoch", "evaluate_at", b"evaluate_at", "fold", b"fold", "gradient", b"gradient", "held_out", b"held_out", "information", b"information", "job", b"job", "key", b"key", "loss", b"loss", "over", b"over", "peer_columns", b"peer_columns", "run_id", b"run_id", "shares", b"shares", "step", b"step"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_loss", b"_loss", "batch", b"batch", "curvature_draw", b"curvature_draw", "direction", b"direction", "epoch", b"epoch", "evaluate_at", b"evaluate_at", "fold", b"fold", "fourth_bits", b"fourth_bits", "gradient", b"gradient", "held_out", b"held_out", "information", b"information", "job", b"job", "key", b"key", "loss", b"loss", "over", b"over", "peer_columns", b"peer_columns", "run_id", b"run_id", "shares", b"shares", "step", b"step"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_loss", b"_loss"]) -> typing.Literal["loss"] | None: ...
 
 Global___BeginRoundRequest: typing_extensions.TypeAlias = BeginRoundRequest

@@ -70,7 +70,13 @@ from trilateral.common.protocol.shares.blocks import (
     open_blocks,
     score,
 )
-from trilateral.common.protocol.shares.bounds import MAX_PRODUCTS, WINDOW_BYTES, window_blocks, window_rows
+from trilateral.common.protocol.shares.bounds import (
+    MAX_NORM_BITS,
+    MAX_PRODUCTS,
+    WINDOW_BYTES,
+    window_blocks,
+    window_rows,
+)
 from trilateral.common.protocol.shares.information import InformationPlan, InformationStep
 from trilateral.common.protocol.shares.rows import RowPlan, RowRange, Selection
 from trilateral.common.protocol.shares.session import SESSION, StreamKeys, draw_seed
@@ -146,7 +152,7 @@ class SharesArithmetic(ABC):
         self._coef: FloatVector = np.zeros(self._n_own)
         self._has_coef = False
         self._has_met = False
-        self._norm_bits = self._spread_bits = 0
+        self._norm_bits = self._spread_bits = self._fourth_bits = 0
         self._n_masked_sent = self._n_masked_received = 0
         self._n_host = self._n_guest = 0
         """Columns of both parties, once they have met."""
@@ -230,6 +236,7 @@ class SharesArithmetic(ABC):
             self._weight_bits,
             weights,
             self._start,
+            self._fourth_bits if self._job.inference else 0,
         )
 
     @property
@@ -269,7 +276,7 @@ class SharesArithmetic(ABC):
         self._product_masks = untile(masks, 2 * n_columns)[: self._n_vectors].reshape(-1, 2, n_columns)
         """N_1 and N_2, which mask the two parties' shares of h towards the coordinator."""
         with self._phase("product"):
-            self._norm_bits, self._spread_bits = self._measure_sizes()
+            self._norm_bits, self._spread_bits, self._fourth_bits = self._measure_sizes()
             self._own = self._make_table(np.int32, self._n_own)
             self._peers = self._make_table(np.uint64, peer.n_columns)
             """The other party's masked columns."""
@@ -341,14 +348,15 @@ class SharesArithmetic(ABC):
             self._use_own(number, rows, tile)
             report_progress(Stage.PREPARING, rows.end, self._rows.n_rows)
 
-    def _measure_sizes(self) -> tuple[int, int]:
-        """Return `SharesReady.norm_bits` and `SharesReady.spread_bits`."""
+    def _measure_sizes(self) -> tuple[int, int, int]:
+        """Return `SharesReady.norm_bits`, `SharesReady.spread_bits` and `SharesReady.fourth_bits`."""
         n_rows = self._n_train, self._rows.most_summed
         sizes = [measure(columns) for columns in (self._block.columns, self._block.holdout_columns)]
         # Rounding moves each value by less than 1 / column_scale.
         rounding = math.sqrt(self._n_own) / self._fmt.column_scale
         spread = max(each.spread / math.sqrt(n) for each, n in zip(sizes, n_rows, strict=True))
-        return _bits(max(each.norm for each in sizes) + rounding), _bits(spread)
+        fourth = sizes[0].fourth / self._n_train
+        return _bits(max(each.norm for each in sizes) + rounding), _bits(spread), _bits(fourth)
 
     # --- a round
 
@@ -409,7 +417,12 @@ class SharesArithmetic(ABC):
         work = self._work(asked, weights, is_holdout=False)
         if work is None:
             raise ProtocolError(f"the coordinator began round {asked.key.round} without shares of the weights")
-        slopes = SlopeFormat(self._fmt, self._n_train)
+        if not self._fourth_bits <= asked.fourth_bits <= MAX_NORM_BITS:
+            raise ProtocolError(
+                f"the coordinator began the step of inference for fourth powers of {asked.fourth_bits} bits, but the"
+                f" {self.role} has reported {self._fourth_bits}"
+            )
+        slopes = SlopeFormat(self._fmt, self._n_train, asked.fourth_bits)
         return InformationStep(
             asked.key,
             InformationPlan.of(slopes, self._rows, self._n_host, self._n_guest),

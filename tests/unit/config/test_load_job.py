@@ -174,6 +174,20 @@ def test_options_of_the_other_protocol_are_refused(
     ]
 
 
+@pytest.mark.parametrize(
+    ("lines", "way_out"),
+    [
+        ("l2: 0.1", "set `l2: 0`, or remove `inference`"),
+        ("algorithm: {name: sgd}", "set the algorithm to `lbfgs`, or remove `inference`"),
+        ("evaluate_every: 2\npatience: 1", "remove `patience` or `inference`"),
+    ],
+)
+def test_inference_needs_the_maximum_of_the_likelihood(lines: str, way_out: str, job_file: Path) -> None:
+    job_file.write_text(f"name: churn\ndataset: credit\nprotocol: shares\ninference: true\n{lines}\n")
+    with pytest.raises(ConfigError, match=way_out):
+        load_job(job_file)
+
+
 def test_shares_measure_no_curvature(job_file: Path) -> None:
     job_file.write_text(f"{MINIMAL}protocol: shares\nalgorithm: {{name: sqn}}\n")
     assert error_of(job_file) == [f"{job_file}: `shares` measures no curvature: set the algorithm to `lbfgs` or `sgd`"]

@@ -115,7 +115,16 @@ def ready(draw: st.DrawFn) -> Ready:
     bits = st.integers(-64, 64)
     starts = arrays(np.float64, draw(st.sampled_from((0, n_columns))), elements=st.floats(-1e9, 1e9))
     shares = st.builds(
-        SharesReady, seeds, st.integers(0, 2**31), bits, bits, penalties, weight_bits, st.floats(0, 1e18), starts
+        SharesReady,
+        seeds,
+        st.integers(0, 2**31),
+        bits,
+        bits,
+        penalties,
+        weight_bits,
+        st.floats(0, 1e18),
+        starts,
+        st.integers(0, 64),
     )
     return Ready(draw(counts), n_columns, draw(uint32), draw(st.none() | shares))
 
@@ -157,6 +166,7 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
         uint32,
         st.none() | st.builds(RoundShares, st.none() | weight_shares(), st.none() | weight_shares()),
         st.booleans(),
+        uint32,
     ),
     RowsDone: st.builds(RowsDone, keys, counts),
     OutOfRange: st.builds(OutOfRange, keys),
@@ -383,6 +393,7 @@ WRONG_SHARES_READY: list[dict[str, Any]] = [
     {"norm_bits": 65},
     {"norm_bits": -65},
     {"spread_bits": 65},
+    {"fourth_bits": 65},
     {"spread_bits": -65},
     {"penalty": [1.0]},
     {"penalty": [1.0, -1.0]},
