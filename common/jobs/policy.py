@@ -25,7 +25,7 @@ from trilateral.common.jobs.quota import DayQuota, IdQuota, ScoreQuota
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.block import PartyData, TrainingBlock
 from trilateral.common.protocol.bounds import max_evaluations, max_rounds
-from trilateral.common.protocol.label_secrecy import LabelSecrecy, told_by
+from trilateral.common.protocol.label_secrecy import N_TOLD, LabelSecrecy, told_by
 from trilateral.common.protocol.sample_weights import n_effective
 from trilateral.common.rpc.errors import NameTakenError
 
@@ -295,7 +295,8 @@ def describe_secrecy(secrecy: LabelSecrecy, bits_per_equation: float, given: Ent
     earlier = f", {given.equations:,} of them given (trainings: {given.trainings:,})" if given.trainings else ""
     beside = f"; the secret start covers {secrecy.n_secret} further ones"
     if secrecy.n_told:
-        beside = f"; {Counted(secrecy.n_told):equation is|equations are} the loss and the rounds that the host is told"
+        told = "the loss" if secrecy.n_told == N_TOLD else "the loss and the rounds of each fit"
+        beside = f"; {Counted(secrecy.n_told):equation is|equations are} {told} that the host is told"
     text = (
         f"{whose} {least:,.1f} bits of entropy, enough for {most:,} equations{earlier}{beside}: policy.min_label_bits"
         f" allows the host {secrecy.max_host_columns(most - given.equations):,} columns"
