@@ -177,7 +177,7 @@ def test_options_of_the_other_protocol_are_refused(
 @pytest.mark.parametrize(
     ("lines", "way_out"),
     [
-        ("l2: 0.1", "set `l2: 0`, or remove `inference`"),
+        ("l2: 0.1", "remove `l1`, `l2` and `folds`, or remove `inference`"),
         ("algorithm: {name: sgd}", "set the algorithm to `lbfgs`, or remove `inference`"),
         ("evaluate_every: 2\npatience: 1", "remove `patience` or `inference`"),
     ],
