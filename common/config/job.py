@@ -180,8 +180,8 @@ class JobConfig(Settings):
     traffic."""
     inference: bool = False
     """With `shares`: whether each party gets the standard errors, p-values and confidence intervals of its own terms,
-    and the guest the deviance and likelihood-ratio test of the model. Requires `lbfgs`, `l2: 0` and no `patience`, and
-    `policy.share_inference` at both parties."""
+    and the guest the deviance and likelihood-ratio test of the model. Requires `lbfgs`, no penalty, `folds` or
+    `patience`, and `policy.share_inference` at both parties."""
 
     if not TYPE_CHECKING:  # A type checker derives the arguments from the fields.
 
