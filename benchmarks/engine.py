@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
@@ -151,7 +152,7 @@ class Party:
         for item in self._arithmetic.begin(asked):
             post(item)
         if not self._is_host:
-            inbox.extend(piece for piece, _ in zip(coming, range(1 + window_pieces(JOB)), strict=False))
+            inbox.extend(islice(coming, 1 + window_pieces(JOB)))
         while inbox or self._arithmetic.tasks:
             if inbox:
                 piece = inbox.popleft()
@@ -183,7 +184,9 @@ def _processor(pid: int) -> float:
 
 
 def _serve(n_workers: int, files: DevelopmentFiles, pipe: "Connection[Any, Any]") -> None:
-    os.environ["DASK_LOGGING__DISTRIBUTED"] = "error"  # The workers are new processes, which read it.
+    # The workers are new processes, which read these. The second stands in configs/cluster/dask.yaml, too.
+    os.environ["DASK_LOGGING__DISTRIBUTED"] = "error"
+    os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
     logging.getLogger("distributed").setLevel(logging.ERROR)
     with trial_cluster(n_workers, files) as cluster:
         pipe.send((cluster.settings, cluster.pids))

@@ -105,7 +105,7 @@ def stream(path: Path, steps: dict[str, Any]) -> dict[str, float]:
     """Read and transform in chunks."""
     fitted = Preprocessing.from_dict(steps)
     start = time.process_time()
-    categorical = [column for column in fitted.columns if column.kind == "category"]
+    categorical = fitted.texts
     for chunk in stream_table(dataset(path, whiten=True), fitted.features, categorical):
         fitted.transform(chunk.features)
     return {"read and transform": round(time.process_time() - start, 2)}

@@ -70,7 +70,7 @@ class Raised(Sealed[Exception]):
 def _size(value: object) -> int:
     """Return about how many bytes a value takes."""
     match value:
-        case np.ndarray():
+        case np.ndarray() | memoryview():
             return value.nbytes
         case bytes() | bytearray() | str():
             return len(value)

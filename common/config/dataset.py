@@ -67,6 +67,9 @@ class LabelConfig(Settings):
         return [f"label.{name}" for name in ("weight", "class_weight") if getattr(self, name) is not None]
 
 
+Limits = tuple[FiniteFloat | None, FiniteFloat | None]
+
+
 class ColumnPreprocessing(Settings):
     """How a numeric column is prepared."""
 
@@ -77,6 +80,9 @@ class ColumnPreprocessing(Settings):
     clip: tuple[float, float] | None = (0.01, 0.99)
     """Two quantiles, [lower, upper], at which values are clipped, or null for no clipping. The default guards against
     heavy tails, which can make training diverge."""
+    limits: Limits | None = None
+    """Two values, [lower, upper], at which values are clipped before anything is fitted, such as `[0, 120]`, or
+    `[0, null]` for a lower limit alone. `clip` applies as well unless it is null."""
     standardise: bool = True
     """Whether to scale the column to mean 0 and standard deviation 1. If false, values keep their scale."""
 
@@ -86,6 +92,15 @@ class ColumnPreprocessing(Settings):
         if clip is not None and not 0 <= clip[0] < clip[1] <= 1:
             raise ValueError("`clip` needs two quantiles, 0 <= lower < upper <= 1, such as [0.01, 0.99]; or null")
         return clip
+
+    @field_validator("limits")
+    @classmethod
+    def _check_limits(cls, limits: Limits | None) -> Limits | None:
+        if limits == (None, None):
+            raise ValueError("`limits` needs a lower or an upper value, such as [0, null]; or null for no limits")
+        if limits is not None and None not in limits and not limits[0] < limits[1]:
+            raise ValueError("`limits` needs two values, lower < upper, such as [0, 120]; or null")
+        return limits
 
 
 class PreprocessingConfig(ColumnPreprocessing):

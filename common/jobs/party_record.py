@@ -27,9 +27,17 @@ from trilateral.common.rpc.routes import decode, encode, route_for
 
 MAX_BEGUN = 100
 """How often a round may be begun, over all sessions. Each attempt shows the same sums."""
-_NEW_SETTINGS = ("missing", "repeated_ids", "preprocessing.constant", "label.weight", "label.class_weight")
-"""Settings of a dataset that 0.1.0 did not have. At its default such a setting is not part of the digest, so that a job
-that 0.1.0 began continues."""
+_NEW_SETTINGS = (
+    "missing",
+    "repeated_ids",
+    "preprocessing.constant",
+    "preprocessing.limits",
+    "preprocessing.columns.*.limits",
+    "label.weight",
+    "label.class_weight",
+)
+"""Settings of a dataset that 0.1.0 did not have; `*` is any name. At its default such a setting is not part of the
+digest, so that a job that 0.1.0 began continues."""
 _TABLE = "features and labels"
 """Name of the fact that holds the digest of the table."""
 _OLD_TABLE = "table"
@@ -301,14 +309,23 @@ def settings_digest(dataset: DatasetConfig) -> bytes:
     """Return a digest that identifies the settings of a dataset, without its path."""
     exclude: dict[str, Any] = {"path": True}
     for name in _NEW_SETTINGS:
-        *parents, key = name.split(".")
-        settings: Settings | None = dataset
-        excluded = exclude
-        for parent in parents:
-            settings, excluded = getattr(settings, parent), excluded.setdefault(parent, {})
-        if settings is not None and getattr(settings, key) == type(settings).model_fields[key].default:
-            excluded[key] = True
+        _exclude_default(dataset, name.split("."), exclude)
     return _digest([_part([dataset.model_dump_json(exclude=exclude).encode()])])
+
+
+def _exclude_default(settings: Settings | None, keys: Sequence[str], excluded: dict[str, Any]) -> None:
+    """Add a setting to those that are excluded if it has its default."""
+    key, *rest = keys
+    if settings is None:
+        return
+    if not rest:
+        if getattr(settings, key) == type(settings).model_fields[key].default:
+            excluded[key] = True
+    elif rest[0] == "*":
+        for name, each in getattr(settings, key).items():
+            _exclude_default(each, rest[1:], excluded.setdefault(key, {}).setdefault(name, {}))
+    else:
+        _exclude_default(getattr(settings, key), rest, excluded.setdefault(key, {}))
 
 
 def table_digest(table: PartyTable) -> bytes:

@@ -48,7 +48,7 @@ def score_table(
         OSError: the rows cannot be written.
     """
     steps, weights = model.steps, np.array(model.training_weights)
-    categorical = [column for column in steps.columns if column.kind == "category"]
+    categorical = steps.texts
     known = [column for column in categorical if column.known]
     n_present, n_known = Counter[str](), Counter[str]()
     n_repeated = 0

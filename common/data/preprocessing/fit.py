@@ -13,16 +13,22 @@ Columns that say nothing, or that would say too much about a few rows, are left 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows
+from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows, blocks_of
 from trilateral.common.base.errors import DataError
 from trilateral.common.base.progress import Stage, report_progress
 from trilateral.common.config.dataset import ColumnPreprocessing, PreprocessingConfig
 from trilateral.common.data.features import Categories, Column, Features
-from trilateral.common.data.preprocessing.terms import ROWS_AT_A_TIME, CategoryColumn, NumberColumn, is_fraction
+from trilateral.common.data.preprocessing.terms import (
+    ROWS_AT_A_TIME,
+    CategoryColumn,
+    FittedColumn,
+    NumberColumn,
+    is_fraction,
+)
 
 MIN_ROWS = 10
 """The minimum number of training rows in which a term of 0 and 1 is 1, and in which it is 0. Also the minimum number of
@@ -53,7 +59,7 @@ class _ConstantError(Exception):
 
 def fit_columns(
     features: Features, rows: Rows | None, config: PreprocessingConfig
-) -> tuple[tuple[NumberColumn | CategoryColumn, ...], dict[str, str]]:
+) -> tuple[tuple[FittedColumn, ...], dict[str, str]]:
     """Fit every column of the table on the training rows.
 
     Args:
@@ -68,7 +74,7 @@ def fit_columns(
         DataError: columns cannot be used; the text names all of them.
     """
     _check_names(features, config)
-    columns: list[NumberColumn | CategoryColumn] = []
+    columns: list[FittedColumn] = []
     constant: dict[str, list[str]] = {}
     unusable: dict[str, list[str]] = {}
     for number, (name, column) in enumerate(features.columns.items()):
@@ -138,7 +144,7 @@ def _check_names(features: Features, config: PreprocessingConfig) -> None:
 
 
 def fit_scales(
-    columns: tuple[NumberColumn | CategoryColumn, ...], features: Features, rows: Rows | None, *, centred: bool
+    columns: tuple[FittedColumn, ...], features: Features, rows: Rows | None, *, centred: bool
 ) -> tuple[FloatVector, FloatVector]:
     """Fit the mean that is subtracted from each term and the scale that it is divided by.
 
@@ -163,7 +169,7 @@ def fit_scales(
     moments = []
     for number, column in enumerate(columns):
         report_progress(Stage.PREPARING, len(columns) + number, N_PASSES * len(columns))
-        moments.append(_moments(column, _of_rows(features[column.name], rows)))
+        moments.append(_moments(column, {name: _of_rows(features[name], rows) for name in column.sources}))
     mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
     standardised = np.array([each for column in columns for each in column.standardised], dtype=bool)
     if not centred:
@@ -182,33 +188,45 @@ def _of_rows(column: Column, rows: Rows | None) -> Column:
     return column[:] if rows is None else column[rows]
 
 
-def _moments(column: NumberColumn | CategoryColumn, values: Column) -> tuple[FloatVector, FloatVector]:
+def _moments(column: FittedColumn, sources: Mapping[str, Column]) -> tuple[FloatVector, FloatVector]:
     """Return the mean and variance of each term of a column, shape (n_column_terms,).
 
     Source of the variance of numbers: Chan, Golub and LeVeque (1983), Algorithms for Computing the Sample Variance,
     equation 1.7, the two-pass algorithm with a correction for the rounding error of the mean.
     """
-    n_rows = len(values)
-    if isinstance(column, NumberColumn):
-        terms: FloatMatrix = np.empty((n_rows, len(column.terms)), order="F")
-        column.expand(values, terms)
-        mean = terms.sum(axis=0) / n_rows
-        terms -= mean
-        correction = terms.sum(axis=0) ** 2 / n_rows
-        terms **= 2
-        squares = terms.sum(axis=0)
-        # If a column hardly varies for its size, the mean itself is not exact enough. The scale must then be that of
-        # the differences from the mean that is subtracted, or their mean square would exceed 1.
-        correction[correction > _LARGEST_CORRECTION * squares] = 0
-        return mean, (squares - correction) / n_rows
-    ones = np.zeros(len(column.terms))
-    for start in range(0, n_rows, ROWS_AT_A_TIME):
-        part = values[start : start + ROWS_AT_A_TIME]
-        terms = np.empty((len(part), len(column.terms)), order="F")
+    n_rows, n_terms = len(sources[column.sources[0]]), len(column.terms)
+    if all(column.binary):
+        share = _sum_over_rows(column, sources, ROWS_AT_A_TIME) / n_rows
+        return share, share * (1 - share)
+    # The terms of one block take no more memory than two columns.
+    n_block_rows = max(2 * n_rows // n_terms, ROWS_AT_A_TIME)
+    mean = _sum_over_rows(column, sources, n_block_rows) / n_rows
+    correction, squares = np.zeros(n_terms), np.zeros(n_terms)
+    for block in _blocks_of_terms(column, sources, n_block_rows):
+        np.subtract(block, mean, out=block)
+        correction += block.sum(axis=0)
+        np.square(block, out=block)
+        squares += block.sum(axis=0)
+    correction = correction**2 / n_rows
+    # If a column hardly varies for its size, the mean itself is not exact enough. The scale must then be that of the
+    # differences from the mean that is subtracted, or their mean square would exceed 1.
+    correction[correction > _LARGEST_CORRECTION * squares] = 0
+    return mean, (squares - correction) / n_rows
+
+
+def _sum_over_rows(column: FittedColumn, sources: Mapping[str, Column], n_block_rows: int) -> FloatVector:
+    total = np.zeros(len(column.terms))
+    for terms in _blocks_of_terms(column, sources, n_block_rows):
+        total += terms.sum(axis=0)
+    return total
+
+
+def _blocks_of_terms(column: FittedColumn, sources: Mapping[str, Column], n_block_rows: int) -> Iterator[FloatMatrix]:
+    for rows in blocks_of(len(sources[column.sources[0]]), n_block_rows):
+        part = {name: values[rows] for name, values in sources.items()}
+        terms: FloatMatrix = np.empty((rows.stop - rows.start, len(column.terms)), order="F")
         column.expand(part, terms)
-        ones += terms.sum(axis=0)
-    share = ones / n_rows
-    return share, share * (1 - share)
+        yield terms
 
 
 # --- numbers
@@ -219,16 +237,21 @@ def _fit_number(name: str, values: FloatVector, config: ColumnPreprocessing) -> 
     n_missing = int(np.count_nonzero(missing))
     if n_missing == len(values):
         raise _ConstantError(NO_VALUE)
+    lower, upper = config.limits or (None, None)
     # Of a column of many rows, each array takes much memory. No array is made that is not needed.
+    if config.limits is not None:
+        values = values.clip(lower, upper)
     fill = _fit_fill(values[~missing] if n_missing else values, config)
     filled = np.where(missing, fill, values) if n_missing else values
+    if config.limits is not None:
+        filled = filled.clip(lower, upper)  # Only a constant fill can lie outside.
     smallest, largest = float(filled.min()), float(filled.max())
     if _is_constant(smallest, largest):
         raise _ConstantError(SAME_VALUE)
-    lower = upper = None
-    if config.clip is not None:
-        lower, upper = _fit_clip(filled, config.clip)
-        filled = filled.clip(lower, upper) if lower is not None else filled
+    quantiles = None if config.clip is None else _fit_clip(filled, config.clip)
+    if quantiles is not None:
+        lower, upper = quantiles
+        filled = filled.clip(lower, upper)
     if _is_too_rare(filled):
         raise _ConstantError(TOO_RARE)
     indicator = config.missing_indicator and MIN_ROWS <= n_missing <= len(values) - MIN_ROWS
@@ -251,15 +274,15 @@ def _fit_fill(present: FloatVector, config: ColumnPreprocessing) -> float:
     return float(np.median(present) if config.fill == "median" else np.mean(present))
 
 
-def _fit_clip(filled: FloatVector, quantiles: tuple[float, float]) -> tuple[float, float] | tuple[None, None]:
-    """Fit the clipping limits of a column.
+def _fit_clip(filled: FloatVector, quantiles: tuple[float, float]) -> tuple[float, float] | None:
+    """Fit the clipping limits of a column; None if it is not clipped.
 
     A column of two values has no tail and is not clipped. If both quantiles are the most frequent value, the quantiles
     of the other values are used instead, because clipping must not make a column constant.
     """
     smallest, largest = float(filled.min()), float(filled.max())
     if ((filled == smallest) | (filled == largest)).all():
-        return None, None
+        return None
     lower, upper = (float(limit) for limit in np.quantile(filled, quantiles))
     if not _is_constant(*np.clip([smallest, largest], lower, upper)):
         return lower, upper
@@ -267,7 +290,7 @@ def _fit_clip(filled: FloatVector, quantiles: tuple[float, float]) -> tuple[floa
     usual = float(values[counts.argmax()])
     lower, upper = (float(limit) for limit in np.quantile(filled[filled != usual], quantiles))
     lower, upper = min(lower, usual), max(upper, usual)
-    return (None, None) if _is_constant(*np.clip([smallest, largest], lower, upper)) else (lower, upper)
+    return None if _is_constant(*np.clip([smallest, largest], lower, upper)) else (lower, upper)
 
 
 def _is_constant(smallest: float, largest: float) -> bool:

@@ -37,10 +37,10 @@ from trilateral.common.base.progress import Stage, report_progress
 from trilateral.common.config.dataset import PreprocessingConfig
 from trilateral.common.data.features import Features
 from trilateral.common.data.preprocessing.fit import N_PASSES, fit_columns, fit_scales, no_feature
-from trilateral.common.data.preprocessing.terms import ROWS_AT_A_TIME, CategoryColumn, FittedColumn, NumberColumn
+from trilateral.common.data.preprocessing.terms import ROWS_AT_A_TIME, AnyColumn, CategoryColumn, FittedColumn
 from trilateral.common.data.preprocessing.whitening import fit_whitening
 
-_COLUMNS = TypeAdapter(tuple[FittedColumn, ...])
+_COLUMNS = TypeAdapter(tuple[AnyColumn, ...])
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +50,8 @@ class Preprocessing:
     A standardised term is (term - mean) / scale.
     """
 
-    columns: tuple[NumberColumn | CategoryColumn, ...]
-    """The fitted columns of the table, in its order."""
+    columns: tuple[FittedColumn, ...]
+    """The fitted columns, in the order of the table."""
     mean: FloatVector
     """Shape (n_terms,); 0 for terms that are not centred."""
     scale: FloatVector
@@ -107,8 +107,13 @@ class Preprocessing:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the table's columns, in order."""
-        return tuple(column.name for column in self.columns)
+        """Names of the table's columns that the terms follow from, each once."""
+        return tuple(dict.fromkeys(source for column in self.columns for source in column.sources))
+
+    @property
+    def texts(self) -> tuple[CategoryColumn, ...]:
+        """Those of the table's columns that are read as text, each once."""
+        return tuple({text.name: text for column in self.columns for text in column.texts}.values())
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -126,7 +131,7 @@ class Preprocessing:
 
         Several terms may come from one column of the table, and whitening drops columns that depend on others.
         """
-        return min(len(self.columns), self._rank)
+        return min(len(self.features), self._rank)
 
     @property
     def _rank(self) -> int:
@@ -194,7 +199,7 @@ class Preprocessing:
         start = 0
         for column in self.columns:
             end = start + len(column.terms)
-            column.expand(features[column.name], terms[:, start:end])
+            column.expand(features.columns, terms[:, start:end])
             start = end
         return terms
 

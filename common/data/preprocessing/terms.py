@@ -4,7 +4,9 @@ Each weight of a model belongs to one *term*. All fitted parameters are fields t
 """
 
 import math
+from abc import ABC, abstractmethod
 from bisect import bisect_left
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import numpy as np
@@ -12,27 +14,91 @@ from numpy.typing import NDArray
 from pydantic import Field, FiniteFloat
 
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
-from trilateral.common.base.errors import DataError
 from trilateral.common.config.settings import Settings
 from trilateral.common.data.features import Categories, Column
+from trilateral.common.data.preprocessing.formulas import (
+    Clipped,
+    Filled,
+    Formula,
+    IsMissing,
+    Lookup,
+    Number,
+    categories_of,
+    evaluate,
+)
 
 ROWS_AT_A_TIME = 65_536
 """Rows whose terms are computed at once. All terms of all rows would take far more memory than the table."""
 
 
-class NumberColumn(Settings):
+class FittedColumn(Settings, ABC):
+    """What a kind of fitted column offers, whatever its kind.
+
+    A kind has a literal `kind` that identifies it in JSON, and its fitted parameters as fields. What else it has to say
+    follows from these.
+    """
+
+    kind: str
+    """Identifies the class in JSON."""
+    name: str
+    """Name of the fitted column. Where there is one source, its name in the table."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Names of the table's columns that the terms follow from."""
+        return (self.name,)
+
+    @property
+    def texts(self) -> "tuple[CategoryColumn, ...]":
+        """Those of the sources that are read as text."""
+        return ()
+
+    @property
+    @abstractmethod
+    def terms(self) -> list[str]:
+        """Names of the terms."""
+
+    @property
+    @abstractmethod
+    def binary(self) -> list[bool]:
+        """For each term, whether it is 0 or 1 in every row."""
+
+    @property
+    @abstractmethod
+    def standardised(self) -> list[bool]:
+        """For each term, whether it is standardised. A term of 0 and 1 never is."""
+
+    @property
+    @abstractmethod
+    def formulas(self) -> list[Formula]:
+        """For each term, how it follows from the sources. Terms share the parts that they have in common."""
+
+    def expand(self, columns: Mapping[str, Column], out: FloatMatrix) -> None:
+        """Compute the terms of any rows.
+
+        Args:
+            columns: the columns of the table by name, each of shape (n_rows,); at least the sources.
+            out: receives the terms, shape (n_rows, n_column_terms).
+
+        Raises:
+            DataError: a source is numeric and was text at training, or the other way round.
+        """
+        known: dict[int, FloatVector] = {}
+        formulas = self.formulas
+        for term, formula in enumerate(formulas):
+            out[:, term] = evaluate(formula, columns, known)
+
+
+class NumberColumn(FittedColumn):
     """A numeric column: missing values are filled, then all values are clipped."""
 
     kind: Literal["number"] = "number"
-    """Identifies the class in JSON."""
-    name: str
-    """Name of the column in the table."""
     fill: FiniteFloat
     """The replacement for missing values, before clipping."""
     lower: FiniteFloat | None = None
-    """The lower clipping limit; None without clipping."""
+    """The lower clipping limit; None without."""
     upper: FiniteFloat | None = None
-    """The upper clipping limit; None without clipping."""
+    """The upper clipping limit; None without."""
     missing_indicator: bool = False
     """Whether there is a second term that is 1 where the value is missing and 0 elsewhere."""
     standardise: bool = True
@@ -44,32 +110,25 @@ class NumberColumn(Settings):
         return [self.name, f"{self.name} is missing"] if self.missing_indicator else [self.name]
 
     @property
+    def binary(self) -> list[bool]:
+        """For each term, whether it is 0 or 1 in every row."""
+        return [False, True] if self.missing_indicator else [False]
+
+    @property
     def standardised(self) -> list[bool]:
         """For each term, whether it is standardised. A term of 0 and 1 never is."""
         return [self.standardise, False] if self.missing_indicator else [self.standardise]
 
-    def expand(self, values: Column, out: FloatMatrix) -> None:
-        """Compute the terms of any rows.
-
-        Args:
-            values: the column, shape (n_rows,).
-            out: receives the terms, shape (n_rows, n_column_terms).
-
-        Raises:
-            DataError: the column is not numeric.
-        """
-        if isinstance(values, Categories):
-            raise DataError(f"preprocessing mismatch: column {self.name!r} was numeric at training, now holds text")
-        numbers = values[:]
-        missing = np.isnan(numbers)
-        out[:, 0] = np.where(missing, self.fill, numbers)
-        if self.lower is not None and self.upper is not None:
-            out[:, 0].clip(self.lower, self.upper, out=out[:, 0])
-        if self.missing_indicator:
-            out[:, 1] = missing
+    @property
+    def formulas(self) -> list[Formula]:
+        """For each term, how it follows from the sources."""
+        value: Formula = Filled(Number(self.name), self.fill)
+        if self.lower is not None or self.upper is not None:
+            value = Clipped(value, self.lower, self.upper)
+        return [value, IsMissing(self.name)] if self.missing_indicator else [value]
 
 
-class CategoryColumn(Settings):
+class CategoryColumn(FittedColumn):
     """A categorical column: one term for each category, 1 in the rows of that category and 0 elsewhere.
 
     The largest group of the training rows is the reference and has no term. Without it, the terms of a column do not
@@ -77,9 +136,6 @@ class CategoryColumn(Settings):
     """
 
     kind: Literal["category"] = "category"
-    """Identifies the class in JSON."""
-    name: str
-    """Name of the column in the table."""
     reference: str | None
     """The reference category; None if the missing or the other values are the reference."""
     categories: list[str]
@@ -96,6 +152,11 @@ class CategoryColumn(Settings):
     def known(self) -> list[str]:
         """All categories that were frequent in the training rows, including the reference."""
         return [*self.categories, *([] if self.reference is None else [self.reference])]
+
+    @property
+    def texts(self) -> "tuple[CategoryColumn, ...]":
+        """Those of the sources that are read as text."""
+        return (self,)
 
     def may_be_categories(self, numbers: FloatVector) -> NDArray[np.bool_]:
         """Return which values of a numeric column are missing or may be categories.
@@ -137,24 +198,29 @@ class CategoryColumn(Settings):
         return names
 
     @property
+    def binary(self) -> list[bool]:
+        """For each term, whether it is 0 or 1 in every row."""
+        return [True] * len(self.terms)
+
+    @property
     def standardised(self) -> list[bool]:
         """For each term, whether it is standardised. A term of 0 and 1 never is."""
         return [False] * len(self.terms)
 
-    def expand(self, values: Column, out: FloatMatrix) -> None:
-        """Compute the terms of any rows.
+    @property
+    def formulas(self) -> list[Formula]:
+        """For each term, how it follows from the sources."""
+        other_missing = float(self.missing == "other")
+        formulas: list[Formula] = [Lookup(self.name, {each: 1.0}, 0.0, 0.0) for each in self.categories]
+        if self.missing == "term":
+            formulas.append(IsMissing(self.name))
+        if self.other == "term":
+            formulas.append(Lookup(self.name, dict.fromkeys(self.known, 0.0), other_missing, 1.0))
+        return formulas
 
-        Args:
-            values: the column, shape (n_rows,).
-            out: receives the terms, shape (n_rows, n_column_terms).
-
-        Raises:
-            DataError: the column is numeric.
-        """
-        if not isinstance(values, Categories):
-            raise DataError(
-                f"preprocessing mismatch: column {self.name!r} was categorical at training, now holds numbers"
-            )
+    def expand(self, columns: Mapping[str, Column], out: FloatMatrix) -> None:
+        """Compute the terms of any rows, with one look at the categories for all terms; see the base."""
+        values = categories_of(self.name, columns)
         place, missing = self.places(values), values.missing
         for term in range(len(self.categories)):
             out[:, term] = place == term
@@ -182,4 +248,5 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-FittedColumn = Annotated[NumberColumn | CategoryColumn, Field(discriminator="kind")]
+AnyColumn = Annotated[NumberColumn | CategoryColumn, Field(discriminator="kind")]
+"""Every kind of fitted column, for reading from JSON."""

@@ -158,7 +158,7 @@ class Model:
         if not isinstance(frame, pd.DataFrame):
             raise wrong_type("frame", "a pandas DataFrame with the columns of `features`", frame)
         steps = self._part.steps
-        categorical = [column for column in steps.columns if column.kind == "category"]
+        categorical = steps.texts
         features = read_frame(frame, steps.features, categorical, self._part.missing)
         scores = score_features(steps, np.array(self._part.training_weights), features)
         return pd.Series(scores, index=frame.index, name="score")

@@ -6,6 +6,7 @@ import pytest
 
 from trilateral.common.base.errors import OutOfRangeError
 from trilateral.common.compute.calls import Call, Hole, Raised, Sealed, TaskError
+from trilateral.common.paillier.ciphertexts import Ciphertexts
 
 SECRET = 271828
 
@@ -42,8 +43,16 @@ def test_an_error_is_a_result() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [np.zeros(1000, np.uint8), bytes(1000), [bytes(500), bytes(500)], {"a": bytes(999)}, (np.zeros(125),)],
-    ids=["array", "bytes", "list", "mapping", "tuple"],
+    [
+        np.zeros(1000, np.uint8),
+        bytes(1000),
+        memoryview(bytes(1000)),
+        Ciphertexts(bytes(2000), 100)[5:15],
+        [bytes(500), bytes(500)],
+        {"a": bytes(999)},
+        (np.zeros(125),),
+    ],
+    ids=["array", "bytes", "view", "ciphertexts", "list", "mapping", "tuple"],
 )
 def test_dask_learns_how_large_sealed_data_is(value: object) -> None:
     assert 1000 <= sys.getsizeof(Sealed(value)) < 1200

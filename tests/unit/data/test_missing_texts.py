@@ -103,7 +103,7 @@ def train(folder: Path, name: str, **settings: Any) -> PartyModel:
 
 def new_rows(model: PartyModel, path: Path, text: str, **settings: Any) -> list[Any]:
     path.write_text(text)
-    columns = [column for column in model.steps.columns if column.kind == "category"]
+    columns = model.steps.texts
     dataset = DatasetConfig.model_validate({"path": path, **settings})
     chunks = stream_table(dataset, model.steps.features, columns, missing=model.missing)
     values = [value for chunk in chunks for value in frame_of(chunk.features)["x"]]
@@ -138,7 +138,7 @@ def test_the_list_of_the_new_table_takes_precedence(tmp_path: Path) -> None:
 def test_a_frame_in_memory_is_read_as_the_model_says(tmp_path: Path) -> None:
     model = train(tmp_path, "t.parquet")
     steps = model.steps
-    columns = [column for column in steps.columns if column.kind == "category"]
+    columns = steps.texts
     frame = pd.DataFrame({"x": ["NA", "b", None], "n": [1, 2, 3]})
     read = frame_of(read_frame(frame, steps.features, columns, model.missing))
     assert read["x"].tolist()[:2] == ["NA", "b"]

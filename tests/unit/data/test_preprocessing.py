@@ -78,6 +78,33 @@ def test_new_rows_are_filled_and_clipped_by_the_training_rows() -> None:
     np.testing.assert_allclose(columns[:, 0], np.array([-40, 0, 40]) / scale)
 
 
+@pytest.mark.parametrize(
+    ("limits", "fill", "expected"),
+    [
+        ([0, 120], "mean", [0, 120, (5050 + 120) / 102]),
+        ([None, 120], "median", [-1e9, 120, 50.5]),
+        ([10, None], 0, [10, 1e9, 10]),
+    ],
+)
+def test_fixed_limits_apply_before_anything_is_fitted(
+    limits: list[float | None], fill: str | float, expected: list[float]
+) -> None:
+    ages = np.array([*range(101), 999, np.nan])
+    config = PreprocessingConfig.model_validate({"limits": limits, "clip": None, "fill": fill, "whiten": False})
+
+    fitted = Preprocessing.fit(features_of(pd.DataFrame({"a": ages})), config, intercept=False)
+
+    terms = fitted.expand(features_of(pd.DataFrame({"a": [-1e9, 1e9, np.nan]})))
+    np.testing.assert_allclose(terms[:, 0], expected)
+
+
+def test_quantiles_are_those_of_the_values_within_fixed_limits() -> None:
+    ages = np.array([*range(101), *[1e6] * 101])
+    config = PreprocessingConfig.model_validate({"limits": [None, 100], "clip": [0.1, 0.9], "whiten": False})
+    (column,) = Preprocessing.fit(features_of(pd.DataFrame({"a": ages})), config, intercept=False).to_dict()["columns"]
+    assert (column["lower"], column["upper"]) == (pytest.approx(20.1), 100)
+
+
 @pytest.mark.parametrize("dtype", [float, bool])
 def test_a_column_of_two_values_is_not_clipped(dtype: type) -> None:
     """However rare one of them is: a rare event would be lost, or its size changed."""

@@ -33,6 +33,13 @@ def test_the_settings_of_a_job_that_0_1_0_began_have_the_digest_of_then() -> Non
     assert settings_digest(DatasetConfig(path=Path("t.csv"))) == blake2b(inner, digest_size=32).digest()
 
 
+def test_a_column_with_settings_of_0_1_0_has_the_digest_of_then() -> None:
+    own = '{"a":{"fill":0.0,"missing_indicator":false,"clip":[0.01,0.99],"standardise":true}}'
+    inner = blake2b(OF_0_1_0.replace('"columns":{}', f'"columns":{own}').encode(), digest_size=32).digest()
+    dataset = DatasetConfig.model_validate({"path": "t.csv", "preprocessing": {"columns": {"a": {"fill": 0}}}})
+    assert settings_digest(dataset) == blake2b(inner, digest_size=32).digest()
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -41,6 +48,8 @@ def test_the_settings_of_a_job_that_0_1_0_began_have_the_digest_of_then() -> Non
         {"missing": ["NA"]},
         {"repeated_ids": "first"},
         {"preprocessing": {"constant": "refuse"}},
+        {"preprocessing": {"limits": [0, None]}},
+        {"preprocessing": {"columns": {"a": {"limits": [0, 1]}}}},
         {"exclude": ["a"]},
     ],
 )
