@@ -33,6 +33,7 @@ _NEW_SETTINGS = (
     "preprocessing.constant",
     "preprocessing.limits",
     "preprocessing.columns.*.limits",
+    "preprocessing.binning",
     "label.weight",
     "label.class_weight",
 )

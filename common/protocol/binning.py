@@ -57,7 +57,9 @@ def information_values(n_positive: Counts, n_negative: Counts) -> FloatVector:
     return difference * weight_of_evidence(n_positive, n_negative)
 
 
-def merge_bins(n_rows: Counts, n_positive: Counts, rule: MergeRule) -> list[int]:
+def merge_bins(
+    n_rows: Counts, n_positive: Counts, rule: MergeRule, *, totals: tuple[int, int] | None = None
+) -> list[int]:
     """Merge neighbours so that the share of positive rows rises or falls from bin to bin, with the largest IV.
 
     The result is exact. For each direction, it comes from dynamic programming over the last bin and the bin before
@@ -68,6 +70,7 @@ def merge_bins(n_rows: Counts, n_positive: Counts, rule: MergeRule) -> list[int]
         n_rows: rows of each bin, in order, shape (K,).
         n_positive: positive rows of each bin, shape (K,).
         rule: what the merged bins need.
+        totals: P and N of the information value, if further rows count for them; by default those of the bins.
 
     Returns:
         The end of each merged bin, as a number of bins: `[2, 5]` merges bins 0 and 1, and bins 2 to 4. One merged bin
@@ -82,8 +85,8 @@ def merge_bins(n_rows: Counts, n_positive: Counts, rule: MergeRule) -> list[int]
     allowed = (of_rows >= max(rule.min_rows, 1)) & (of_positive >= least) & (of_negative >= least)
     allowed &= np.arange(K + 1)[:, None] < np.arange(K + 1)[None, :]
     value = np.full((K + 1, K + 1), -np.inf)
-    p = of_positive[allowed] / max(int(positive[-1]), 1)
-    n = of_negative[allowed] / max(int(rows[-1] - positive[-1]), 1)
+    P, N = totals or (int(positive[-1]), int(rows[-1] - positive[-1]))
+    p, n = of_positive[allowed] / max(P, 1), of_negative[allowed] / max(N, 1)
     value[allowed] = (p - n) * np.log(p / n)
     best_value, best_ends = _SAME, [K]
     for sign in (1, -1):
@@ -164,6 +167,84 @@ def merge_small(n_rows: Counts, n_positive: Counts | None, rule: MergeRule) -> l
         positive[first : first + 2] = [positive[first] + positive[first + 1]]
         del ends[first]
     return ends
+
+
+@dataclass(frozen=True)
+class FineBins:
+    """The bins of a column before they are merged: all that merging needs to know besides the labels."""
+
+    n_rows: tuple[int, ...]
+    """Training rows of each bin."""
+    ordered: bool
+    """Whether the bins have an order, as those of numbers. Groups of categories are ordered by their labels."""
+    has_missing: bool = False
+    """Whether the last bin is that of missing values."""
+
+    @property
+    def n_present(self) -> int:
+        """Number of the bins that are not that of missing values."""
+        return len(self.n_rows) - self.has_missing
+
+
+def choose_groups(fine: FineBins, n_positive: Counts, rule: MergeRule) -> list[int]:
+    """Merge the bins of a column, supervised by the labels; see `merge_bins`.
+
+    Missing values keep a bin of their own if it follows the rule. Otherwise they join the largest bin, which does not
+    depend on labels.
+
+    Args:
+        fine: the bins.
+        n_positive: positive rows of each, shape (n_bins,).
+        rule: what the merged bins need.
+
+    Returns:
+        The number of the merged bin of each bin, from 0 up. The numbers follow the order of the bins, or for bins
+        without an order that of their shares of positive rows, and missing values come last.
+    """
+    n_rows, n_present = np.array(fine.n_rows), fine.n_present
+    order = np.arange(n_present)
+    if not fine.ordered:
+        order = np.argsort(n_positive[:n_present] / np.maximum(n_rows[:n_present], 1), kind="stable")
+    totals = int(n_positive.sum()), int((n_rows - n_positive).sum())
+    ends = merge_bins(n_rows[order], n_positive[order], rule, totals=totals)
+    return _grouped(fine, n_positive, rule, order, ends)
+
+
+def keep_groups(fine: FineBins, n_positive: Counts | None, rule: MergeRule) -> list[int]:
+    """Keep the bins of a column as they are, but for those that lack rows; see `merge_small` and `choose_groups`."""
+    n_rows, n_present = np.array(fine.n_rows), fine.n_present
+    order = np.arange(n_present)
+    if not fine.ordered:
+        rates = -n_rows if n_positive is None else n_positive / np.maximum(n_rows, 1)
+        order = np.argsort(rates[:n_present], kind="stable")
+    ends = merge_small(n_rows[order], None if n_positive is None else n_positive[order], rule)
+    return _grouped(fine, n_positive, rule, order, ends)
+
+
+def _grouped(
+    fine: FineBins, n_positive: Counts | None, rule: MergeRule, order: Counts, ends: Sequence[int]
+) -> list[int]:
+    n_rows = np.array(fine.n_rows)
+    groups = np.zeros(len(n_rows), np.int64)
+    groups[order] = np.repeat(np.arange(len(ends)), np.diff([0, *ends]))
+    if fine.has_missing:
+        rows = fine.n_rows[-1]
+        rarer = rule.min_of_label
+        if n_positive is not None:
+            rarer = min(int(n_positive[-1]), rows - int(n_positive[-1]))
+        if rows >= rule.min_rows and rarer >= rule.min_of_label:
+            groups[-1] = len(ends)
+        else:
+            sizes = np.bincount(groups[:-1], weights=n_rows[:-1])
+            groups[-1] = int(sizes.argmax())
+    return [int(group) for group in groups]
+
+
+def sum_groups(counts: Counts, groups: Sequence[int]) -> Counts:
+    """Return the counts of merged bins by the number of each bin's, shape (max(groups) + 1,)."""
+    sums = np.zeros(max(groups) + 1, np.int64)
+    np.add.at(sums, np.asarray(groups), counts)
+    return sums
 
 
 def sum_merged(counts: Counts, ends: Sequence[int]) -> Counts:

@@ -20,19 +20,17 @@ import numpy as np
 from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows, blocks_of
 from trilateral.common.base.errors import DataError
 from trilateral.common.base.progress import Stage, report_progress
-from trilateral.common.config.dataset import ColumnPreprocessing, PreprocessingConfig
+from trilateral.common.config.dataset import ColumnBinning, ColumnPreprocessing, PreprocessingConfig
 from trilateral.common.data.features import Categories, Column, Features
+from trilateral.common.data.preprocessing.bins import BinnedColumn, NoBinsError, fit_bins
 from trilateral.common.data.preprocessing.terms import (
+    MIN_ROWS,
     ROWS_AT_A_TIME,
     CategoryColumn,
     FittedColumn,
     NumberColumn,
     is_fraction,
 )
-
-MIN_ROWS = 10
-"""The minimum number of training rows in which a term of 0 and 1 is 1, and in which it is 0. Also the minimum number of
-training rows in which a numeric column differs from its most frequent value."""
 
 _CONSTANT = 1e-12
 """A column counts as constant if its range is at most this share of its largest absolute value: rounding errors."""
@@ -58,7 +56,11 @@ class _ConstantError(Exception):
 
 
 def fit_columns(
-    features: Features, rows: Rows | None, config: PreprocessingConfig
+    features: Features,
+    rows: Rows | None,
+    config: PreprocessingConfig,
+    labels: FloatVector | None = None,
+    counted: Mapping[str, BinnedColumn] | None = None,
 ) -> tuple[tuple[FittedColumn, ...], dict[str, str]]:
     """Fit every column of the table on the training rows.
 
@@ -66,6 +68,8 @@ def fit_columns(
         features: the table.
         rows: the training rows, in ascending order; None for all.
         config: the settings of the party.
+        labels: of the training rows, in {-1, +1}; None at the host.
+        counted: at the host, its columns in bins from a bins job, by name; None without such a job.
 
     Returns:
         The fitted columns, in the order of the table; and why the other columns are left out, by name.
@@ -81,11 +85,13 @@ def fit_columns(
         report_progress(Stage.PREPARING, number, N_PASSES * len(features.columns))
         values = _of_rows(column, rows)
         try:
-            if isinstance(values, Categories):
+            if config.binning is not None and config.binning.of_column(name).method != "none":
+                columns.append(_fit_bins(name, values, config.binning.of_column(name), labels, counted))
+            elif isinstance(values, Categories):
                 columns.append(_fit_category(name, values, config.rare))
             else:
                 columns.append(_fit_number(name, values[:], config.of_column(name)))
-        except _ConstantError as error:
+        except (_ConstantError, NoBinsError) as error:
             constant.setdefault(str(error), []).append(name)
         except _UnusableError as error:
             unusable.setdefault(str(error), []).append(name)
@@ -141,6 +147,29 @@ def _check_names(features: Features, config: PreprocessingConfig) -> None:
             raise DataError(
                 f"`preprocessing.columns` names {name!r}, which is categorical: its options are for numeric columns"
             )
+    for name in config.binning.columns if config.binning is not None else ():
+        if name not in features.columns:
+            raise DataError(f"`preprocessing.binning.columns` names {name!r}, which is not a feature")
+
+
+def _fit_bins(
+    name: str,
+    values: Column,
+    config: ColumnBinning,
+    labels: FloatVector | None,
+    counted: Mapping[str, BinnedColumn] | None,
+) -> BinnedColumn:
+    """Fit a column in bins, or take it from a bins job, which has counted the labels in its bins."""
+    if labels is not None or not config.needs_labels:
+        return fit_bins(name, values, config, labels)
+    if counted is None:
+        raise _UnusableError(
+            "bins that depend on labels, which this party does not have: name a bins job in"
+            " `preprocessing.binning.job`, or set `method: quantile` and `woe: false`"
+        )
+    if name not in counted:
+        raise _ConstantError("no bins in the bins job of `preprocessing.binning.job`")
+    return counted[name].model_copy(update={"woe": config.woe})
 
 
 def fit_scales(

@@ -26,21 +26,22 @@ depends on this bound: by Cauchy-Schwarz, the inner product of a column with a v
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows, blocks_of
 from trilateral.common.base.errors import DataError
 from trilateral.common.base.progress import Stage, report_progress
 from trilateral.common.config.dataset import PreprocessingConfig
 from trilateral.common.data.features import Features
+from trilateral.common.data.preprocessing.bins import AnyBinned, BinnedColumn
 from trilateral.common.data.preprocessing.fit import N_PASSES, fit_columns, fit_scales, no_feature
 from trilateral.common.data.preprocessing.terms import ROWS_AT_A_TIME, AnyColumn, CategoryColumn, FittedColumn
 from trilateral.common.data.preprocessing.whitening import fit_whitening
 
-_COLUMNS = TypeAdapter(tuple[AnyColumn, ...])
+_COLUMNS = TypeAdapter(tuple[Annotated[AnyColumn | AnyBinned, Field(discriminator="kind")], ...])
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +73,8 @@ class Preprocessing:
         intercept: bool,
         l2: float = 0.0,
         rows: Rows | None = None,
+        labels: FloatVector | None = None,
+        counted: Mapping[str, BinnedColumn] | None = None,
     ) -> Self:
         """Fit the steps on the training rows.
 
@@ -81,12 +84,14 @@ class Preprocessing:
             intercept: whether to add a column of ones.
             l2: the job's L2 penalty lambda, which affects whitening.
             rows: the training rows, in ascending order; all rows by default.
+            labels: of the training rows, for bins; None at the host.
+            counted: see `fit_columns`.
 
         Raises:
             DataError: columns cannot be used: too large or too small to be squared, or too large without
                 standardisation; constant, if the settings refuse that. The text names them. Or no column is left.
         """
-        columns, left_out = fit_columns(features, rows, config)
+        columns, left_out = fit_columns(features, rows, config, labels, counted)
         if not columns:
             if not intercept:
                 raise no_feature(left_out)

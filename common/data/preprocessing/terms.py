@@ -30,6 +30,10 @@ from trilateral.common.data.preprocessing.formulas import (
 ROWS_AT_A_TIME = 65_536
 """Rows whose terms are computed at once. All terms of all rows would take far more memory than the table."""
 
+MIN_ROWS = 10
+"""The minimum number of training rows in which a term of 0 and 1 is 1, and in which it is 0. Also the minimum number of
+training rows in which a numeric column differs from its most frequent value."""
+
 
 class FittedColumn(Settings, ABC):
     """What a kind of fitted column offers, whatever its kind.

@@ -16,7 +16,7 @@ from trilateral.common.base.errors import DataError
 from trilateral.common.config.dataset import PreprocessingConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.preprocessing import Preprocessing
-from trilateral.common.data.preprocessing.fit import MIN_ROWS
+from trilateral.common.data.preprocessing.terms import MIN_ROWS
 from trilateral.common.paillier.product import signed_digits
 from trilateral.common.protocol.scales import RoundScale, round_scale
 
