@@ -68,7 +68,7 @@ class GuestMachine(PartyMachine):
         self._measure = measure
         self._holdout_labels = data.block.holdout_labels
         self._nonce = token_bytes(NONCE_BYTES)
-        self._holdout = HoldoutIntake(len(data.block.holdout_columns))
+        self._holdout = HoldoutIntake(len(data.block.holdout_columns), data.block.n_scored)
         self._evaluations: dict[int, EvaluationRecord] = {}
         """The evaluations of the rounds that evaluated and were not void."""
         self._conclusion: FinishJob | None = None
@@ -157,9 +157,9 @@ class GuestMachine(PartyMachine):
     def _conclude(self) -> Iterator[Envelope]:
         """Make the result once the last step and the host's hold-out scores have arrived, in either order."""
         finish = self._conclusion
-        if finish is None or (host_part := self._holdout.scores(RoundKey(finish.round, 1))) is None:
+        if finish is None or (host_part := self._holdout.result(RoundKey(finish.round, 1))) is None:
             return
-        yield self._result(finish, self._arithmetic.holdout_part() + host_part, tuple(self._evaluations.values()))
+        yield self._result(finish, self._arithmetic.result_part() + host_part, tuple(self._evaluations.values()))
         yield Envelope(Role.COORDINATOR, Finished())
 
 

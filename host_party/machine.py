@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from secrets import token_bytes
 from typing import ClassVar
 
-import numpy as np
-
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError, ProtocolError
 from trilateral.common.base.roles import Role
@@ -107,18 +105,19 @@ class HostMachine(PartyMachine):
 
     def _work_on_holdout(self, begin: BeginRound) -> Iterator[Envelope]:
         if begin.evaluate_at is not None:
-            yield from self._give_scores(begin.key, begin.evaluate_at)
+            scores = self._arithmetic.holdout_part(begin.evaluate_at)
+            yield from self._give_scores(begin.key, scores, self.coef + begin.evaluate_at)
 
     def _finish(self, finish: FinishJob) -> Iterator[Envelope]:
-        yield from self._give_scores(RoundKey(finish.round, 1), np.zeros_like(self.coef))
+        yield from self._give_scores(RoundKey(finish.round, 1), self._arithmetic.result_part(), self.coef)
         yield self._result(finish)
         yield Envelope(Role.COORDINATOR, Finished())
 
-    def _give_scores(self, key: RoundKey, offset: FloatVector) -> Iterator[Envelope]:
-        """Give the scores of the hold-out rows at w + offset."""
-        scores = round_scores(self._arithmetic.holdout_part(offset))
+    def _give_scores(self, key: RoundKey, exact: FloatVector, point: FloatVector) -> Iterator[Envelope]:
+        """Give scores of rows at a point: of the hold-out rows, and at the end also of the further sets."""
+        scores = round_scores(exact)
         if len(scores):
-            yield Envelope(Role.HOST, ScoresDue(key, self.coef + offset))
+            yield Envelope(Role.HOST, ScoresDue(key, point))
         for first in range(0, len(scores), HOLDOUT_PIECE):
             piece = scores[first : first + HOLDOUT_PIECE]
             yield Envelope(Role.GUEST, HoldoutScores(key, first, len(scores), piece))

@@ -37,6 +37,7 @@ from trilateral.common.jobs.policy import (
     check_peer_features,
     check_scores,
     check_sizes,
+    check_split,
     describe_secrecy,
     holdout_scores,
     label_secrecy,
@@ -101,9 +102,7 @@ def _check_name(config: ProcessConfig, job: JobConfig) -> Iterator[Finding]:
 
 def _check_table(config: ProcessConfig, name: str, job: JobConfig | None, scratch: JobScratch) -> Iterator[Finding]:
     subject, dataset, role = f"datasets.{name}", config.datasets[name], config.role
-    is_weighted = dataset.label is not None and bool(dataset.label.weighting)
-    # Without a job the check assumes the defaults, and the protocol that can train with the weights of the rows.
-    trial = job or JobConfig(name="check", dataset=name, protocol="shares" if is_weighted else "paillier")
+    trial = job or _default_job(name, dataset)
     # Another job may comply with the policy.
     level = Level.PROBLEM if job is not None else Level.WARNING
     of = "the job" if job is not None else "a job with the defaults"
@@ -119,16 +118,17 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None, scratc
     except (ConfigError, DataError) as error:
         yield from faults(subject, error)
         return
-    yield ok(subject, f"{dataset.path.name} has {_described(table)}")
-    if repeated := describe_repeated(table.n_repeated, dataset):
-        yield note(subject, repeated)
+    yield from _contents(subject, table, dataset)
     if is_unlabelled:
         yield note(subject, "has no `label`, so it serves for predictions only; for a training, set `label`")
         return
     if job is not None and not job.aligned:
         yield from _check_ids(config, len(table.ids))
+    if trial.holdout == "column" and table.split is None:
+        yield note(subject, "a column of the other party decides which rows train: here all count as training rows")
+        trial = trial.model_copy(update={"holdout": 0.0, "evaluate_every": None, "patience": None})
     try:
-        data = make_party_data(table, dataset.preprocessing, trial, check, scratch)
+        data = make_party_data(table, dataset.preprocessing, trial, check, scratch, roles=table.split)
     except (ConfigError, DataError) as error:
         yield from faults(subject, error)
         return
@@ -147,6 +147,7 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None, scratc
     # not known here, but a job needs at least one.
     checks: tuple[Callable[[], object], ...] = (
         lambda: check_holdout(trial, config.policy, len(data.block.holdout_columns), role),
+        lambda: check_split(trial, config.policy, data, role),
         lambda: _check_scores(config, trial, data),
         lambda: _check_points(trial, data, account),
         lambda: check_effective_rows(trial, config.policy, data.block, role),
@@ -175,11 +176,26 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None, scratc
             yield from check_cost(config, job, n_train, n_columns)
 
 
+def _default_job(name: str, dataset: DatasetConfig) -> JobConfig:
+    """Return a job with the defaults, and the protocol that can train with the weights of the rows."""
+    is_weighted = dataset.label is not None and bool(dataset.label.weighting)
+    return JobConfig(name="check", dataset=name, protocol="shares" if is_weighted else "paillier")
+
+
+def _contents(subject: str, table: PartyTable, dataset: DatasetConfig) -> Iterator[Finding]:
+    """Say what a table holds."""
+    yield ok(subject, f"{dataset.path.name} has {_described(table)}")
+    if repeated := describe_repeated(table.n_repeated, dataset):
+        yield note(subject, repeated)
+
+
 def _rows(data: PreparedData, dataset: DatasetConfig) -> Iterator[str]:
     """Say how many rows a training has and, for the guest alone, how they are weighted."""
     n_train, n_columns = data.block.columns.shape
+    n_holdout = len(data.block.holdout_columns)
+    further = [f"{n_rows:,} rows of {name}" for name, n_rows in data.sets.items()][1:]
     yield (
-        f"before alignment: {n_train:,} training rows, {len(data.block.holdout_columns):,} hold-out rows and "
+        f"before alignment: {', '.join([f'{n_train:,} training rows', f'{n_holdout:,} hold-out rows', *further])} and "
         f"{n_columns} training columns"
     )
     weights = data.block.sample_weights
@@ -215,7 +231,7 @@ def _of(what: str, findings: Iterable[Finding]) -> Iterator[Finding]:
 
 
 def _check_scores(config: ProcessConfig, job: JobConfig, data: PreparedData) -> None:
-    n_scores = holdout_scores(job, len(data.block.holdout_columns), config.role)
+    n_scores = holdout_scores(job, len(data.block.holdout_columns), config.role, data.block.n_test)
     if n_scores:
         check_scores(n_scores, ScoreQuota.of(config), JOB)
 

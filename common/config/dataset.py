@@ -1,9 +1,18 @@
 """The settings of one table of a party: where it is, what its columns mean and how they are prepared."""
 
+from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    field_validator,
+    model_validator,
+)
 
 from trilateral.common.config.settings import JobName, Settings
 
@@ -68,6 +77,70 @@ class LabelConfig(Settings):
     def weighting(self) -> list[str]:
         """Names of the settings that weight the rows; empty if all rows have the same weight."""
         return [f"label.{name}" for name in ("weight", "class_weight") if getattr(self, name) is not None]
+
+
+def _as_date(value: object) -> object:
+    # YAML reads 2023-12-31 as a date. A number would be taken for seconds since 1970.
+    if isinstance(value, str):
+        try:
+            return date.fromisoformat(value)
+        except ValueError:
+            pass
+    if not isinstance(value, date) or isinstance(value, datetime):
+        raise ValueError("expected a date such as 2023-12-31")
+    return value
+
+
+IsoDate = Annotated[date, BeforeValidator(_as_date)]
+SplitValues = list[Annotated[str, Field(coerce_numbers_to_str=True)]]
+
+
+class SplitConfig(Settings):
+    """The column that says which rows train and which evaluate the model, in jobs with `holdout: column`.
+
+    Either lists of values name the rows of each set, or dates divide the rows. Values are compared as those of the
+    label. A row with another value, or without one, takes no part in such a job.
+    """
+
+    column: str
+    """Name of the column. It is never a feature."""
+    train: SplitValues = Field(default=[])
+    """The values of the training rows."""
+    valid: SplitValues = Field(default=[])
+    """The values of the rows on which the model is measured during and after the training, and calibrated."""
+    test: SplitValues = Field(default=[])
+    """The values of further rows on which the model is measured at the end. Without `valid`, they also serve for the
+    calibration."""
+    out_of_time: SplitValues = Field(default=[])
+    """The values of later rows, on which the model is measured at the end, too."""
+    train_until: IsoDate | None = None
+    """The column has dates, such as 2023-12-31, or times that begin with one. Rows train up to this date, which is
+    included."""
+    valid_until: IsoDate | None = None
+    """Later rows up to this date, which is included, are `valid`, and those after it `out_of_time`. By default all rows
+    after `train_until` are `out_of_time`."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "SplitConfig":
+        lists = {name: getattr(self, name) for name in ("train", "valid", "test", "out_of_time")}
+        named = [name for name, values in lists.items() if values]
+        if self.train_until is not None:
+            if named:
+                raise ValueError(f"a split is by values or by dates: remove `{named[0]}` or `train_until`")
+            if self.valid_until is not None and self.valid_until <= self.train_until:
+                raise ValueError("`valid_until` must be later than `train_until`")
+            return self
+        if self.valid_until is not None:
+            raise ValueError("`valid_until` needs `train_until`")
+        if "train" not in named or len(named) == 1:
+            raise ValueError(
+                "a split needs the values of `train` and of at least one of `valid`, `test` and `out_of_time`; or a"
+                " date in `train_until`"
+            )
+        keys = [label_key(value) for values in lists.values() for value in values]
+        if len(set(keys)) < len(keys):
+            raise ValueError("a value stands twice in the lists of a split: a row has one role")
+        return self
 
 
 Limits = tuple[FiniteFloat | None, FiniteFloat | None]
@@ -216,9 +289,13 @@ class DatasetConfig(Settings):
     training."""
     label: LabelConfig | None = None
     """The label. Required at the guest; not allowed at the host."""
+    split: SplitConfig | None = None
+    """The column that says which rows train and which evaluate the model, in jobs with `holdout: column`. One party has
+    it, and tells the other what each common row is for, if `policy.share_split` permits that."""
     features: Annotated[list[str], Field(min_length=1)] | None = None
-    """Names of the feature columns. By default every column is a feature except the ID, the label, the weight, and row
-    numbers or row names that a program has added. To use such a column, name it here or in `categorical`."""
+    """Names of the feature columns. By default every column is a feature except the ID, the label, the weight, the
+    column of the `split`, and row numbers or row names that a program has added. To use such a column, name it here or
+    in `categorical`."""
     exclude: list[str] = Field(default_factory=list)
     """Names of columns that are not features; all others are. Cannot be combined with `features`."""
     categorical: list[str] = Field(default_factory=list)
@@ -248,7 +325,10 @@ class DatasetConfig(Settings):
             raise ValueError("`features` names the label column: a label is not a feature")
         if self.label is not None and self.label.weight in features:
             raise ValueError("`features` names the weight column: the weight of a row is not a feature")
+        if self.split is not None:
+            self._check_split(self.split.column, features)
         special = {*self.id_columns, *self.exclude, *(self.label.columns if self.label is not None else [])}
+        special |= set() if self.split is None else {self.split.column}
         for name in self.categorical:
             if name in special or (features and name not in features):
                 raise ValueError(f"`categorical` names {name!r}, which the other settings exclude from the features")
@@ -257,6 +337,14 @@ class DatasetConfig(Settings):
                     f"`preprocessing.columns` names {name!r}, which is categorical: its options are for numeric columns"
                 )
         return self
+
+    def _check_split(self, column: str, features: list[str]) -> None:
+        if column in self.id_columns:
+            raise ValueError("the split and the ID are the same column")
+        if self.label is not None and column in self.label.columns:
+            raise ValueError("the split and the label or its weight are the same column")
+        if column in features:
+            raise ValueError("`features` names the split column: it says what a row is for, and is not a feature")
 
     @property
     def id_columns(self) -> list[str]:

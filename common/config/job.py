@@ -109,10 +109,11 @@ class JobConfig(Settings):
     The default, 0, means no penalty. The intercept is never penalised."""
     intercept: bool = True
     """Whether the model has an intercept. The guest adds it as a column of ones, which the penalty leaves out."""
-    holdout: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    holdout: Annotated[float, Field(ge=0, lt=1)] | Literal["column"] = 0.2
     """Share of the rows that are kept out of training. On these rows the guest measures and calibrates the model at the
     end. 0 trains on all rows; there are then no quality figures, and the calibration knows only the rate of positive
-    rows."""
+    rows. `column` lets a column of one party decide which rows train and which evaluate the model: see the `split` of
+    its dataset."""
     evaluate_every: Annotated[int, Field(ge=1)] | None = None
     """Epochs between evaluations on the hold-out rows during training. By default the only evaluation is at the
     end."""
@@ -151,6 +152,11 @@ class JobConfig(Settings):
     def loss_name(self) -> str:
         """The loss that the job trains, in words."""
         return "logistic loss" if self.protocol == "shares" else "Taylor loss"
+
+    @property
+    def has_row_roles(self) -> bool:
+        """Whether a party tells the other one what rows are for."""
+        return self.holdout == "column"
 
     @property
     def curvature_batch(self) -> int | None:

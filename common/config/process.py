@@ -232,6 +232,10 @@ class Policy(Settings):
     max_holdout: Annotated[float, Field(ge=0, lt=1)] = 0.5
     """Host only: the largest share of the rows that one job may hold out, for which the guest is given u_A. Jobs with
     different seeds hold out different rows; `max_scores_a_day` limits them all together."""
+    share_split: bool = False
+    """Whether to tell the other party what the `split` column of this party's dataset says about each common row: that
+    it trains, which set of rows it evaluates, or that it is unused. Otherwise this party refuses jobs with `holdout:
+    column` on such a dataset."""
     allow_prediction: bool = False
     """Host only: whether to give the guest u_A of the rows that it asks to predict. Prediction is impossible without
     it. The permission is separate from the others because of what it reveals: with as many rows as the host has

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.arrays import FloatRows, FloatVector, Rows
 from trilateral.common.base.errors import ConfigError, Counted, DataError
 from trilateral.common.base.heap import trim_heap
 from trilateral.common.base.progress import Stage, report_progress
@@ -16,6 +16,7 @@ from trilateral.common.data.preprocessing.fit import N_PASSES
 from trilateral.common.data.tables.table import PartyTable, read_table
 from trilateral.common.protocol.batches import holdout_split
 from trilateral.common.protocol.block import PartyData, TrainingBlock
+from trilateral.common.protocol.row_roles import EVALUATION_SETS, RoleVector, RowRole, rows_of
 from trilateral.common.protocol.sample_weights import SampleWeights
 from trilateral.common.scratch.arrays import IN_MEMORY, Scratch
 
@@ -24,6 +25,8 @@ MIN_ROWS_PER_FEATURE = 2
 MIN_TRAIN_OF_LABEL, MIN_HOLDOUT_OF_LABEL = 2, 1
 """Rows of each label that a training needs. A model fits a single row of a label exactly, whatever its features are;
 AUC is defined from one hold-out row of each label on."""
+HOLDOUT = "holdout"
+"""The name of the evaluation set that the seed draws."""
 FEW_OF_LABEL = 10
 """With fewer training rows of a label, each of them changes the model much."""
 
@@ -38,6 +41,8 @@ class PreparedData(PartyData):
     """Columns of the table that are not used although no setting excludes them: the reason by name of the column."""
     missing: Sequence[str] | None = None
     """The texts that meant a missing category; None if the file marked missing values itself."""
+    sets: Mapping[str, int] = field(default_factory=dict)
+    """How many rows each evaluation set has, in their order: the hold-out rows are the first set."""
 
 
 CheckSizes = Callable[[int], None]
@@ -55,6 +60,7 @@ def load_party_data(
     labelled: bool,
     check_sizes: CheckSizes = _accept,
     scratch: Scratch = IN_MEMORY,
+    roles: RoleVector | None = None,
 ) -> PreparedData:
     """Read a party's table and make its training block.
 
@@ -64,13 +70,15 @@ def load_party_data(
         labelled: True at the guest.
         check_sizes: refuses a table whose sizes the party's policy does not allow.
         scratch: holds the columns.
+        roles: what the rows are for, in a job with `holdout: column`; None if the table itself says it.
 
     Raises:
         ConfigError: if a guest's dataset has no label, or a host's has one.
         DataError: if the table cannot be used, or is too small for the job.
     """
     table = read_party_table(dataset, job, labelled=labelled, scratch=scratch)
-    return make_party_data(table, dataset.preprocessing, job, check_sizes, scratch)
+    roles = table.split if roles is None else roles
+    return make_party_data(table, dataset.preprocessing, job, check_sizes, scratch, roles=roles)
 
 
 def read_party_table(
@@ -101,6 +109,8 @@ def make_party_data(
     job: JobConfig,
     check_sizes: CheckSizes = _accept,
     scratch: Scratch = IN_MEMORY,
+    *,
+    roles: RoleVector | None = None,
 ) -> PreparedData:
     """Split a table's rows and turn its features into training columns.
 
@@ -112,12 +122,13 @@ def make_party_data(
         job: the job's settings.
         check_sizes: refuses a table whose sizes the party's policy does not allow.
         scratch: holds the training columns.
+        roles: what each row is for, in a job with `holdout: column`; shape (n_rows,).
 
     Raises:
         ConfigError: if there is no room for the training columns.
         DataError: if the table is too small for the job, or a feature or the weights cannot be used.
     """
-    train, holdout = holdout_split(len(table.ids), job.holdout, job.seed)
+    train, sets = _split(len(table.ids), job, roles)
     intercept = table.labels is not None and job.intercept
     _check_sizes(len(train), 1, job)  # How many features are left is not known yet.
     preprocessing = Preprocessing.fit(table.features, config, intercept, job.l2, train)
@@ -130,14 +141,12 @@ def make_party_data(
     for rows in preprocessing.transform_blocks(table.features, train):
         columns.append(rows)
         report_progress(Stage.PREPARING, N_PASSES - 1 + len(columns) / len(train), N_PASSES)
-    holdout_columns = scratch.array(np.float64, (len(holdout), preprocessing.n_columns))
-    with np.errstate(over="ignore"):  # The check below finds what overflows.
-        for rows in preprocessing.transform_blocks(table.features, holdout):
-            if not np.isfinite(rows).all():
-                raise DataError(
-                    "a value of a hold-out row is too far beyond the training rows to be scaled: set `clip`"
-                )
-            holdout_columns.append(rows)
+    holdout, *further = sets.values()
+    holdout_columns = _held_out(table, preprocessing, [holdout], scratch)
+    test_columns = _held_out(table, preprocessing, further, scratch) if further else None
+    test_labels = None
+    if further and table.labels is not None:
+        test_labels = table.labels[np.concatenate(further)]
     weights: SampleWeights | None = None
     if table.labels is not None:
         of_rows = None if table.weights is None else table.weights[train]
@@ -150,15 +159,51 @@ def make_party_data(
         )
     block = TrainingBlock(
         columns=columns.finish(),
-        holdout_columns=holdout_columns.finish(),
+        holdout_columns=holdout_columns,
         labels=None if table.labels is None else table.labels[train],
         holdout_labels=None if table.labels is None else table.labels[holdout],
         penalty=preprocessing.penalty,
         sample_weights=None if weights is None else weights.values,
         weight_bits=None if weights is None else weights.bits,
+        test_columns=test_columns,
+        test_labels=test_labels,
     )
     left_out = {**table.left_out, **preprocessing.left_out}
-    return PreparedData(len(table.ids), table.ids.digest(), block, preprocessing, left_out, table.missing)
+    n_of_set = {name: len(rows) for name, rows in sets.items() if len(rows)}
+    return PreparedData(len(table.ids), table.ids.digest(), block, preprocessing, left_out, table.missing, n_of_set)
+
+
+def _split(n_rows: int, job: JobConfig, roles: RoleVector | None) -> tuple[Rows, dict[str, Rows]]:
+    """Return the training rows, and the rows of each evaluation set by its name, each in ascending order.
+
+    Raises:
+        DataError: the roles leave no training row, or no row for an evaluation.
+    """
+    if job.holdout != "column":
+        train, holdout = holdout_split(n_rows, job.holdout, job.seed)
+        return train, {HOLDOUT: holdout}
+    if roles is None:
+        raise ValueError("the job needs the roles of the rows")
+    train = rows_of(roles, RowRole.TRAIN)
+    sets = {role.set_name: rows for role in EVALUATION_SETS if len(rows := rows_of(roles, role))}
+    if not len(train) or not sets:
+        lacking = "no row for the training" if not len(train) else "no row for an evaluation"
+        raise DataError(f"the split column leaves {lacking} among the common rows: correct the `split` of its dataset")
+    return train, sets
+
+
+def _held_out(table: PartyTable, preprocessing: Preprocessing, sets: Sequence[Rows], scratch: Scratch) -> FloatRows:
+    """Return the columns of evaluation sets, one set after the other."""
+    columns = scratch.array(np.float64, (sum(map(len, sets)), preprocessing.n_columns))
+    with np.errstate(over="ignore"):  # The check below finds what overflows.
+        for rows in sets:
+            for block in preprocessing.transform_blocks(table.features, rows):
+                if not np.isfinite(block).all():
+                    raise DataError(
+                        "a value of a hold-out row is too far beyond the training rows to be scaled: set `clip`"
+                    )
+                columns.append(block)
+    return columns.finish()
 
 
 def check_labels(block: TrainingBlock) -> None:
@@ -185,7 +230,8 @@ def check_labels(block: TrainingBlock) -> None:
     if "hold-out" in sides:
         text = (
             f"training needs {MIN_TRAIN_OF_LABEL} training rows and {MIN_HOLDOUT_OF_LABEL} hold-out row of each label,"
-            " and the split of this job does not give that: set another `seed`, another `holdout`, or `holdout: 0`"
+            " and the split of this job does not give that: set another `seed`, another `holdout`, or `holdout: 0`;"
+            " with `holdout: column`, correct the `split` of the dataset"
         )
     error = DataError(f"{text}; the log of the guest has the numbers")
     for side, (labels, _) in sides.items():

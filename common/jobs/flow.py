@@ -16,6 +16,8 @@ A machine can make vectors faster than a slow line or a slow peer takes them. Ea
 ever. But whoever waits for room waits for a machine that does not:
 
 - the coordinator waits for a party while it deals. A party never waits for room towards the coordinator;
+- before there is a machine, a party waits for the other one while it sends the roles of rows. The other one waits for
+  nothing but these;
 - the host waits only for the guest, while it sends scores of hold-out rows. The guest never waits for room.
 
 So the guest always takes what comes, then the host does, and then the coordinator does. A window is no wait: a party
@@ -24,6 +26,7 @@ waiting for room, so the answer comes. A round that overtakes another empties th
 """
 
 from trilateral.common.protocol.messages import ElementPiece, HoldoutScores, Kind, Message, VectorPiece
+from trilateral.common.protocol.row_roles import RolePiece
 
 
 def waits_for_room(message: Message) -> bool:
@@ -32,11 +35,13 @@ def waits_for_room(message: Message) -> bool:
 
 
 def size_of(message: Message | None) -> int:
-    """Return the bytes that a message counts in a queue. Only vectors count, and the scores of hold-out rows."""
+    """Return the bytes that a message counts in a queue. Only what grows with the rows counts."""
     match message:
         case HoldoutScores():
             return message.scores.nbytes
         case VectorPiece() | ElementPiece():
             return message.n_bytes
+        case RolePiece():
+            return len(message.roles)
         case _:
             return 0

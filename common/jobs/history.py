@@ -104,6 +104,11 @@ class Traffic:
         """Add scores of hold-out rows, which travel in clear, to or from a peer."""
         self._totals[peer]["holdout_scores"].update(values=n_scores)
 
+    def count_roles(self, peer: Role, n_rows: int) -> None:
+        """Add rows whose roles, which travel in clear, were told to or by a peer."""
+        if n_rows:
+            self._totals[peer]["row_roles"].update(values=n_rows)
+
     def pop_round(self, key: RoundKey) -> dict[str, dict[str, int]]:
         """Return what was counted for a round, by kind; forget it and everything of earlier rounds."""
         counted: Mapping[Kind, Counter[str]] = self._rounds.get(key, {})

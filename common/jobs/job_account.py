@@ -41,7 +41,7 @@ class JobAccount:
         self._record = record
         self._account = account
         self._n_train, self._n_own = data.block.columns.shape
-        self._n_holdout = len(data.block.holdout_columns)
+        self._n_holdout, self._n_test = len(data.block.holdout_columns), data.block.n_test
         self._steps = data.preprocessing
         self._is_counted = record.counted_columns is not None
         self._secrecy: LabelSecrecy | None = None
@@ -67,7 +67,7 @@ class JobAccount:
         if record.has_spent_scores:
             return
         if n_points:
-            n_scores = holdout_scores(job, n_holdout, role)
+            n_scores = holdout_scores(job, n_holdout, role, self._n_test)
             left = spend_scores(n_scores, quota, JOB)
             rest = f"{left} are left today" if quota.limit < UNLIMITED else "without a daily limit"
             log.info("job %s: counted %d scores of hold-out rows as given, %s", job.name, n_scores, rest)

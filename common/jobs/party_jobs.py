@@ -55,6 +55,7 @@ from trilateral.common.jobs.policy import (
     check_holdout,
     check_offer,
     check_sizes,
+    check_split,
     label_secrecy,
 )
 from trilateral.common.jobs.process_jobs import ProcessJobs
@@ -83,6 +84,7 @@ from trilateral.common.protocol.messages import (
 )
 from trilateral.common.protocol.party import CheckPeer
 from trilateral.common.protocol.phases import Phase
+from trilateral.common.protocol.row_roles import Purpose, RoleExchange, RoleVector
 from trilateral.common.rpc.access import calling
 from trilateral.common.rpc.calls import call_peer
 from trilateral.common.rpc.channel import Peer
@@ -267,17 +269,12 @@ class PartyJobs(ProcessJobs):
             # Nothing needs the key while the table is read.
             cipher = runner.beside(self._make_cipher, offer) if job.protocol == "paillier" else None
             with permission.recording():
-                # No variable keeps the table, which the job does not need from here on.
-                data = permission.data = await runner.in_thread(
-                    self._prepare,
-                    await self._read(runner, dataset, job, record, permission, scratch=scratch),
-                    dataset,
-                    job,
-                    scratch,
+                data = permission.data = await self._read_and_prepare(
+                    runner, dataset, job, record, permission, scratch=scratch
                 )
                 await runner.in_thread(release_freed_memory)
                 await runner.in_thread(record.check_columns, data.block.columns)
-                self._check_rows(job, data.block)
+                self._check_rows(job, data)
                 permission.account = JobAccount(job, key.run_id, record, lambda: self._account_of(job.dataset), data)
                 await runner.in_thread(permission.account.open, self._quota)
             start = await runner.in_thread(self._start, job, record, data.block)
@@ -426,10 +423,39 @@ class PartyJobs(ProcessJobs):
         except BadKeyError as error:
             raise BadKeyError(f"the {self.role}: {error}") from error
 
-    def _check_rows(self, job: JobConfig, block: TrainingBlock) -> None:
+    def _check_rows(self, job: JobConfig, data: PreparedData) -> None:
         """Check the rows that count against the policy."""
-        check_holdout(job, self.config.policy, len(block.holdout_columns), self.role)
-        check_effective_rows(job, self.config.policy, block, self.role)
+        check_holdout(job, self.config.policy, len(data.block.holdout_columns), self.role)
+        check_split(job, self.config.policy, data, self.role)
+        check_effective_rows(job, self.config.policy, data.block, self.role)
+
+    async def _read_and_prepare(
+        self,
+        runner: MachineRunner,
+        dataset: DatasetConfig,
+        job: JobConfig,
+        record: PartyRecord,
+        permission: Permission,
+        *,
+        scratch: Scratch,
+    ) -> PreparedData:
+        """Read the table and make the training columns. Nothing keeps the table, which the job needs no longer."""
+        table = await self._read(runner, dataset, job, record, permission, scratch=scratch)
+        roles = None
+        if job.holdout == "column":
+            exchange = RoleExchange(self.role, Purpose.SPLIT, table.split, len(table.ids))
+            roles = await self._row_roles(runner, Purpose.SPLIT, exchange, record)
+        return await runner.in_thread(self._prepare, table, dataset, job, scratch, roles)
+
+    async def _row_roles(
+        self, runner: MachineRunner, purpose: Purpose, exchange: RoleExchange, record: PartyRecord
+    ) -> RoleVector:
+        """Learn what the rows are for from the other party or tell it, once for all sessions of the job."""
+        if record.resumed:
+            return record.row_roles(purpose, exchange.n_rows)
+        roles = await runner.exchange_roles(exchange)
+        await runner.in_thread(record.keep_row_roles, purpose, roles)
+        return roles
 
     async def _read(
         self,
@@ -486,13 +512,20 @@ class PartyJobs(ProcessJobs):
             log.info("job %s: %s: %s", job.name, dataset.path.name, repeated)
         return table
 
-    def _prepare(self, table: PartyTable, dataset: DatasetConfig, job: JobConfig, scratch: Scratch) -> PreparedData:
+    def _prepare(
+        self,
+        table: PartyTable,
+        dataset: DatasetConfig,
+        job: JobConfig,
+        scratch: Scratch,
+        roles: RoleVector | None = None,
+    ) -> PreparedData:
         def check(n_train: int) -> None:
             check_sizes(job, self.config.policy, n_train, self.role)
 
         report_progress(Stage.PREPARING, 0, 1)
         with self._naming(dataset):
-            data = make_party_data(table, dataset.preprocessing, job, check, scratch)
+            data = make_party_data(table, dataset.preprocessing, job, check, scratch, roles=roles)
             check_labels(data.block)
         if few := describe_few_labels(data.block):
             log.warning("job %s: %s", job.name, few)

@@ -1,6 +1,7 @@
 """What a party's journal keeps about a job across sessions, and what a later session compares with that."""
 
 import json
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from hashlib import blake2b
@@ -22,6 +23,7 @@ from trilateral.common.jobs.sealing import Sealer
 from trilateral.common.pb.v1.party_pb2 import BeginRoundRequest, FinishJobRequest
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 from trilateral.common.protocol.messages import BeginRound, EvaluationRecord, FinishJob, Machine, RoundKey, StepTaken
+from trilateral.common.protocol.row_roles import Purpose, RoleVector
 from trilateral.common.rpc.codec import JobKey
 from trilateral.common.rpc.routes import decode, encode, route_for
 
@@ -36,6 +38,7 @@ _NEW_SETTINGS = (
     "preprocessing.binning",
     "label.weight",
     "label.class_weight",
+    "split",
 )
 """Settings of a dataset that 0.1.0 did not have; `*` is any name. At its default such a setting is not part of the
 digest, so that a job that 0.1.0 began continues."""
@@ -43,6 +46,8 @@ _TABLE = "features and labels"
 """Name of the fact that holds the digest of the table."""
 _OLD_TABLE = "table"
 """Name of the fact that holds the digest of the table by pandas. 0.1.0 wrote it."""
+_ROLES = "row roles "
+"""Start of the name of a fact that holds what the rows are for, compressed. The purpose follows."""
 _EVALUATION = "evaluation "
 """Start of the name of a fact that holds an evaluation. The number of its round follows."""
 _COUNTED = "training counted"
@@ -220,6 +225,22 @@ class PartyRecord:
             raise PeerError(f"the {self._role} no longer knows the common rows: start the job again")
         return np.flatnonzero(np.unpackbits(np.frombuffer(packed, np.uint8), count=n_rows))
 
+    def keep_row_roles(self, purpose: Purpose, roles: RoleVector) -> None:
+        """Record what the rows are for, which both parties know from here on."""
+        self._keep({f"{_ROLES}{purpose}": zlib.compress(roles.tobytes(), 1)})
+
+    def row_roles(self, purpose: Purpose, n_rows: int) -> RoleVector:
+        """Return what the rows are for, shape (n_rows,).
+
+        Raises:
+            PeerError: the journal does not have these roles.
+        """
+        packed = self._fact(f"{_ROLES}{purpose}")
+        roles = b"" if packed is None else zlib.decompress(packed)
+        if len(roles) != n_rows:
+            raise PeerError(f"the {self._role} no longer knows what the rows are for: start the job again")
+        return np.frombuffer(roles, np.uint8)
+
     def _is_as_before(self, name: str, digest: bytes) -> bool:
         known = self._fact(name)
         if known is None:
@@ -362,6 +383,8 @@ def _parts(table: PartyTable, columns: Iterable[bytes]) -> Iterator[bytes]:
     yield _part([] if table.labels is None else [table.labels.data])
     if table.weights is not None:  # Without weights, the digest is that of 0.1.0.
         yield _part([table.weights.data])
+    if table.split is not None:
+        yield _part([table.split.data])
 
 
 def _digest(parts: Iterable[bytes]) -> bytes:

@@ -17,6 +17,7 @@ from trilateral.common.jobs.policy import (
     check_offer,
     check_peer,
     check_sizes,
+    check_split,
     holdout_scores,
 )
 from trilateral.common.jobs.quota import ScoreQuota
@@ -119,6 +120,7 @@ class Permission:
             check_sizes(self._job, config.policy, n_train, config.role)
             check_holdout(self._job, config.policy, n_holdout, config.role)
             check_effective_rows(self._job, config.policy, data.block, config.role)
+            check_split(self._job, config.policy, data, config.role)
             if holdout_scores(self._job, n_holdout, config.role):
                 check_counted(ScoreQuota.of(config), config.role, JOB)
         if self._n_peer_columns is not None:

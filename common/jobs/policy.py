@@ -9,6 +9,7 @@ rounds and attempts of a running training follow from the job, and the state mac
 Every refusal names the setting that causes it.
 """
 
+import math
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
@@ -21,7 +22,7 @@ from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.ledger import Entry
 from trilateral.common.jobs.quota import DayQuota, IdQuota, ScoreQuota
 from trilateral.common.protocol.batches import Batch, Batches
-from trilateral.common.protocol.block import TrainingBlock
+from trilateral.common.protocol.block import PartyData, TrainingBlock
 from trilateral.common.protocol.bounds import max_evaluations, max_rounds
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
 from trilateral.common.protocol.sample_weights import n_effective
@@ -109,14 +110,21 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
     if evaluations > policy.max_evaluations:
         has = f"{job.epochs} epochs have {evaluations} evaluations, and fewer with a larger `evaluate_every`"
         raise _too_large(role, "max_evaluations", policy.max_evaluations, has, evaluations)
-    if role is Role.HOST and job.holdout > 0:
+    if job.holdout == "column" and dataset.split is not None and not policy.share_split:
+        raise refusal(
+            role,
+            "policy.share_split",
+            f"the {role} does not tell the other party what its split column says about each row: set `holdout` to a"
+            " share of the rows in the job",
+        )
+    if role is Role.HOST and job.holdout != 0:
         if not policy.share_holdout_scores:
             raise refusal(
                 role,
                 "policy.share_holdout_scores",
                 "the host does not share scores of hold-out rows: set `holdout: 0` in the job",
             )
-        if job.holdout > policy.max_holdout:
+        if job.holdout != "column" and job.holdout > policy.max_holdout:
             raise _too_large(role, "max_holdout", policy.max_holdout, f"the job has {job.holdout}", job.holdout)
 
 
@@ -347,6 +355,26 @@ def check_holdout(job: JobConfig, policy: Policy, n_holdout: int, role: Role) ->
         )
 
 
+def check_split(job: JobConfig, policy: Policy, data: PartyData, role: Role) -> None:
+    """Check how many rows a split column holds out, for which the host gives scores.
+
+    Args:
+        job: the offered job.
+        policy: the policy of this party.
+        data: this party's rows.
+        role: the role of this party.
+
+    Raises:
+        PolicyError: the policy does not allow a job that holds out so many.
+    """
+    if role is not Role.HOST or job.holdout != "column":
+        return
+    share = data.block.n_scored / data.n_rows
+    if share > policy.max_holdout:
+        least = math.ceil(share * 1000) / 1000
+        raise _too_large(role, "max_holdout", policy.max_holdout, "the split column holds out more", least)
+
+
 def check_prediction(
     job: str, name: str, datasets: Mapping[str, DatasetConfig], policy: Policy, role: Role
 ) -> DatasetConfig:
@@ -377,7 +405,7 @@ def check_prediction(
     return dataset
 
 
-def holdout_scores(job: JobConfig, n_holdout: int, role: Role) -> int:
+def holdout_scores(job: JobConfig, n_holdout: int, role: Role, n_test: int = 0) -> int:
     """Return how many scores of its hold-out rows a job takes from this party.
 
     The host gives its scores at each evaluation and at the end; the guest gives none. Under the protocol on shares, the
@@ -387,8 +415,10 @@ def holdout_scores(job: JobConfig, n_holdout: int, role: Role) -> int:
         job: the job.
         n_holdout: number of hold-out rows.
         role: the role of this party.
+        n_test: number of rows of the further evaluation sets, which are scored at the end.
     """
-    return n_holdout * scored_points(job, n_holdout, role)
+    n_points = scored_points(job, n_holdout, role)
+    return n_holdout * n_points + (n_test if n_points else 0)
 
 
 def scored_points(job: JobConfig, n_holdout: int, role: Role) -> int:

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 from weakref import WeakSet
 
-from trilateral.common.base.errors import PeerError, StoppedError, TrilateralError
+from trilateral.common.base.errors import PeerError, ProtocolError, StoppedError, TrilateralError
 from trilateral.common.base.outcome import Outcome, outcome_of
 from trilateral.common.base.progress import Stage, reporting
 from trilateral.common.base.roles import PARTIES, Role
@@ -72,6 +72,7 @@ from trilateral.common.protocol.messages import (
     VectorPiece,
     Waiting,
 )
+from trilateral.common.protocol.row_roles import RoleExchange, RolePiece, RoleVector
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import JobKey, width_of
 from trilateral.common.rpc.errors import public_error
@@ -128,8 +129,8 @@ class MachineRunner:
         on_record: see `OnRecord`. If it raises an error, the job fails.
         on_wait: called while a peer does not answer; see `OnWait`.
         on_stage: see `OnStage`.
-        on_disclosure: called before the work of each round, before each piece of hold-out scores leaves, and with
-            shares before the other party's weights leave. If it raises an error, the job fails.
+        on_disclosure: called before the work of each round, before each piece of hold-out scores or of the roles of
+            rows leaves, and with shares before the other party's weights leave. If it raises an error, the job fails.
     """
 
     def __init__(
@@ -179,6 +180,9 @@ class MachineRunner:
         # to the coordinator.
         self._counterparts = frozenset(PARTIES if role is Role.COORDINATOR else [Role.COORDINATOR])
         self._inbox = Inbox()
+        self._role_pieces = Inbox()
+        """What the other party has sent about the roles of rows. It ends before there is a machine."""
+        self._takes_roles = job.has_row_roles and role is not Role.COORDINATOR
         self._thread = JobThread(f"{role}-{job.name}")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"journal-{job.name}")
         self._written: Future[None] | None = None
@@ -228,6 +232,7 @@ class MachineRunner:
             over.cancel()
             work.cancel()
             self._inbox.close()
+            self._role_pieces.close()
         (ended,) = await asyncio.gather(work, return_exceptions=True)
         # The thread completes the current step, although nothing waits for it, and begins no other.
         self.last_step = self._thread.close()
@@ -288,6 +293,12 @@ class MachineRunner:
                     self._progressed()
                     self._on_stage(sender, message)
                 return
+            case RolePiece():
+                if not self._takes_roles:
+                    raise ProtocolError("received roles of rows in a job that draws them by its seed")
+                self._history.received.count_roles(sender, len(message.roles))
+                await self._role_pieces.put(sender, message, n_bytes)
+                return
             case BeginRound():
                 self._overtake(message.key)
             case FinishJob():
@@ -307,6 +318,49 @@ class MachineRunner:
     def report_alignment(self, message: AlignmentProgress) -> None:
         """Send the progress of an alignment, which is not the machine's work, to the coordinator."""
         self._links[Role.COORDINATOR].send(message)
+
+    async def exchange_roles(self, exchange: RoleExchange) -> RoleVector:
+        """At a party that has no machine yet: learn what rows are for from the other party, or tell it.
+
+        Args:
+            exchange: this party's side. A job may exchange roles for several purposes, one after the other.
+
+        Returns:
+            One byte for each row, the same at both parties.
+
+        Raises:
+            DataError: neither party decides, both do, or they have different numbers of rows.
+            ProtocolError: the other party does not follow the exchange.
+            PeerError: the other party has sent nothing for too long.
+        """
+        await self._send_roles(exchange.start())
+        while exchange.result is None:
+            await self._send_roles(exchange.take(await self._next_roles()))
+        return exchange.result
+
+    async def _send_roles(self, pieces: Iterator[RolePiece]) -> None:
+        peer = Role.GUEST if self._role is Role.HOST else Role.HOST
+        link = self._links[peer]
+        for piece in pieces:
+            if piece.roles:
+                self._on_disclosure()
+                self._history.sent.count_roles(peer, len(piece.roles))
+            await link.room()
+            link.expect(piece)
+            link.send(piece)
+
+    async def _next_roles(self) -> RolePiece:
+        self._patience.wait()
+        while True:
+            try:
+                async with asyncio.timeout(self._patience.pause):
+                    _, message = await self._role_pieces.get()
+            except TimeoutError:
+                if self._patience.is_over(self._clock()):
+                    self._patience.give_up()
+            else:
+                if isinstance(message, RolePiece):  # `deliver` puts nothing else there.
+                    return message
 
     def _advance_stage(self, stage: Stage, done: float) -> None:
         """At a party: learn how far the work before the first round has come."""
@@ -377,6 +431,7 @@ class MachineRunner:
         finally:
             asking.cancel()
         self.takes_vectors = True
+        self._role_pieces.close()  # What comes now has come before.
         await self._play(machine.start())
         sender: Role | None = None
         while not self._done:

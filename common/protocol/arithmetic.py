@@ -196,6 +196,17 @@ class Arithmetic(Weights, Protocol):
         """
         ...
 
+    def result_part(self) -> FloatVector:
+        """Compute this party's part of the scores u, at w, of the hold-out rows and then of the further sets.
+
+        Returns:
+            Shape (n_holdout + n_test,).
+
+        Raises:
+            OutOfRangeError: a score is beyond `LARGEST_HOLDOUT_SCORE`.
+        """
+        ...
+
     def prepare(self) -> bool:
         """Do one small unit of work for the next round that needs no input; return False if there is none."""
         ...
@@ -228,10 +239,20 @@ def holdout_scores(block: TrainingBlock, coef: FloatVector) -> FloatVector:
     Raises:
         OutOfRangeError: a score is beyond `LARGEST_HOLDOUT_SCORE`.
     """
-    scores = np.empty(len(block.holdout_columns))
+    return _scores(block.holdout_columns, coef)
+
+
+def result_scores(block: TrainingBlock, coef: FloatVector) -> FloatVector:
+    """Return a party's part of the scores of all rows that are scored at the end; see `Arithmetic.result_part`."""
+    sets = [block.holdout_columns, *([] if block.test_columns is None else [block.test_columns])]
+    return np.concatenate([_scores(columns, coef) for columns in sets])
+
+
+def _scores(columns: FloatRows, coef: FloatVector) -> FloatVector:
+    scores = np.empty(len(columns))
     with np.errstate(over="ignore", invalid="ignore"):  # The check below finds scores that overflow.
         for rows in blocks_of(len(scores)):
-            scores[rows] = block.holdout_columns[rows] @ coef
+            scores[rows] = columns[rows] @ coef
     if not (np.abs(scores) <= LARGEST_HOLDOUT_SCORE).all():
         raise OutOfRangeError("a score of a hold-out row is out of range")
     return scores
@@ -358,6 +379,10 @@ class PaillierArithmetic(ABC):
         with np.errstate(over="ignore", invalid="ignore"):
             coef = self._coef if offset is None else self._coef + offset
         return holdout_scores(self._block, coef)
+
+    def result_part(self) -> FloatVector:
+        """See Arithmetic."""
+        return result_scores(self._block, self._coef)
 
     def prepare(self) -> bool:
         """See Arithmetic."""

@@ -28,6 +28,21 @@ class TrainingBlock:
     root mean square is at most `protocol.sample_weights.MAX_RMS`."""
     weight_bits: int | None = None
     """f_c, the fraction bits of the weights; None without weights."""
+    test_columns: FloatRows | None = None
+    """Of the further evaluation sets, which are scored at the end only; shape (n_test, n_columns), one set after the
+    other. None if the hold-out rows are the only set."""
+    test_labels: FloatVector | None = None
+    """In {-1, +1}, shape (n_test,); None at the host, and without further sets."""
+
+    @property
+    def n_test(self) -> int:
+        """Rows of the further evaluation sets."""
+        return 0 if self.test_columns is None else len(self.test_columns)
+
+    @property
+    def n_scored(self) -> int:
+        """Rows that are scored at the end: hold-out rows and those of the further sets."""
+        return len(self.holdout_columns) + self.n_test
 
     @property
     def total_weight(self) -> float:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatVector
+from trilateral.common.protocol.logistic import probability
 
 _DISCLOSED_DECIMALS = 6
 _MAX_DISCLOSED_LOG_ODDS = 32.0
@@ -41,6 +42,9 @@ class HoldoutMetrics:
     `auc`; fewer than ten entries if there are fewer than ten rows."""
     n_rows: int
     n_positive: int
+    brier: float | None = None
+    """Mean squared difference between the probability and 1 or 0, for a positive or a negative row. Older files lack
+    it."""
 
 
 def measure(
@@ -82,6 +86,7 @@ def measure(
         lift=lift,
         n_rows=len(labels),
         n_positive=n_positive,
+        brier=float(np.mean(np.square(probability(log_odds) - positive))),
     )
 
 

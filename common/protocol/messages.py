@@ -21,6 +21,7 @@ from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.batches import Batch
 from trilateral.common.protocol.evaluation import HoldoutMetrics
+from trilateral.common.protocol.row_roles import RolePiece
 
 
 class Kind(StrEnum):
@@ -513,6 +514,7 @@ Message = (
     | IdChallenge
     | IdProof
     | IdConfirmation
+    | RolePiece
     | AlignmentProgress
     | Ready
     | BeginRound

@@ -27,6 +27,7 @@ from trilateral.common.pb.v1 import (
     party_pb2,
     prediction_pb2,
     process_pb2,
+    rounds_pb2,
 )
 from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.batches import Batch
@@ -54,6 +55,7 @@ from trilateral.common.protocol.messages import (
     Waiting,
     WeightShares,
 )
+from trilateral.common.protocol.row_roles import ROLE_PIECE, Purpose, RolePiece
 from trilateral.common.protocol.shares.bounds import MAX_NORM_BITS
 from trilateral.common.rpc.codec import (
     MAX_TOTAL,
@@ -398,6 +400,30 @@ def _decode_confirmation(request: host_pb2.ConfirmIdsRequest) -> IdConfirmation:
     return IdConfirmation(decode_digest(request.digest, "digest"))
 
 
+_PURPOSE_NUMBERS = {each: rounds_pb2.RolePurpose.Value(f"ROLE_PURPOSE_{each.name}") for each in Purpose}
+_PURPOSES: dict[int, Purpose] = {number: each for each, number in _PURPOSE_NUMBERS.items()}
+
+
+def _encode_roles(message: RolePiece) -> Fields:
+    return {
+        "purpose": _PURPOSE_NUMBERS[message.purpose],
+        "is_owner": message.is_owner,
+        "offset": message.offset,
+        "total": message.total,
+        "roles": message.roles,
+    }
+
+
+def _decode_roles(request: rounds_pb2.SendRowRolesRequest) -> RolePiece:
+    purpose = _PURPOSES.get(request.purpose)
+    if purpose is None:
+        refuse(f"roles of rows for an unknown purpose ({request.purpose})")
+    total, n_rows = decode_count(request.total, MAX_TOTAL, "rows"), len(request.roles)
+    if n_rows > ROLE_PIECE or request.offset + n_rows > total:
+        refuse(f"the roles of rows {request.offset} to {request.offset + n_rows} of {total}")
+    return RolePiece(purpose, request.is_owner, request.offset, total, request.roles)
+
+
 def _encode_holdout(message: HoldoutScores) -> Fields:
     scores = message.scores.tolist()
     return {"key": encode_key(message.key), "offset": message.offset, "total": message.total, "scores": scores}
@@ -546,10 +572,12 @@ ROUTES: tuple[Route, ...] = (
     _message("PartyService/FailJob", _COORDINATOR, Failed, _encode_end, _decode_end),
     _message("HostService/ChallengeIds", _GUEST, IdChallenge, _encode_challenge, _decode_challenge),
     _message("HostService/ConfirmIds", _GUEST, IdConfirmation, _encode_confirmation, _decode_confirmation),
+    _message("HostService/SendRowRoles", _GUEST, RolePiece, _encode_roles, _decode_roles),
     _message("HostService/ConfirmRows", _GUEST, RowsDone, _encode_rows_done, _decode_rows_done),
     _vectors("HostService/SendVector", {Kind.RESIDUAL: _GUEST, Kind.TOTAL_CHANGE: _GUEST}),
     _elements("HostService/SendElements", _BETWEEN_PARTIES, _GUEST),
     _message("GuestService/ProveIds", _HOST, IdProof, _encode_proof, _decode_proof),
+    _message("GuestService/SendRowRoles", _HOST, RolePiece, _encode_roles, _decode_roles),
     _vectors("GuestService/SendVector", {Kind.SCORES: _HOST, Kind.SQUARES: _HOST, Kind.SCORE_CHANGE: _HOST}),
     _elements("GuestService/SendElements", _BETWEEN_PARTIES, _HOST),
     _message("GuestService/SendHoldoutScores", _HOST, HoldoutScores, _encode_holdout, _decode_holdout),

@@ -57,6 +57,7 @@ from trilateral.common.protocol.messages import (
     VectorPiece,
     WeightShares,
 )
+from trilateral.common.protocol.row_roles import Purpose, RolePiece
 
 JOB = JobConfig(name="fuzzed", dataset="made")
 RUN = JobKey("fuzzed", bytes(range(16)))
@@ -80,6 +81,7 @@ SEEDS: list[Message] = [
     IdChallenge(bytes(32), 120, 3, bytes(32), 4),
     IdProof(bytes(32), bytes(32), 3, bytes(32)),
     IdConfirmation(bytes(32)),
+    RolePiece(Purpose.SPLIT, True, 0, 4, bytes([0, 1, 2, 255])),
     HoldoutScores(KEY, 0, 2, STEP),
     Evaluation(KEY, 0.5, 0.75),
     AlignmentProgress(3, 100, 1000, 900, 30),

@@ -1,5 +1,7 @@
 """The guest's assessment of a model on the hold-out rows: quality figures, a calibration and its reliability."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -14,7 +16,9 @@ from trilateral.common.data.model.calibration import (
     calibrate_by_rate,
     cross_fitted,
     fit_calibration,
+    log_odds,
 )
+from trilateral.common.data.model.intervals import Intervals
 from trilateral.common.protocol.evaluation import HoldoutMetrics, equal_groups, log_loss, measure
 from trilateral.common.protocol.logistic import probability
 
@@ -64,16 +68,30 @@ class CalibrationReport(Settings):
     """With calibrated probabilities, each from a map that was fitted without the row."""
 
 
-class Assessment(Settings):
+@dataclass(frozen=True, eq=False)
+class Assessment:
     """Quality figures and calibration of a model."""
 
     metrics: HoldoutMetrics | None
     """Quality figures; None without hold-out rows. Log loss and accuracy use calibrated probabilities, each from a map
     that was fitted without the row."""
+    log_odds: FloatVector
+    """Of these probabilities, shape (n_holdout,)."""
     calibration: Calibration
     """The map from scores to probabilities."""
     report: CalibrationReport | None
     """The reliability before and after calibration; None unless a slope or curve was fitted."""
+
+
+class EvaluatedSet(Settings):
+    """The quality of the whole model on one evaluation set."""
+
+    name: str
+    """`holdout` if the seed drew the rows; otherwise `valid`, `test` or `out_of_time`."""
+    metrics: HoldoutMetrics
+    """Quality figures with calibrated probabilities."""
+    intervals: Intervals
+    """How much chance there is in the figures."""
 
 
 def assess(
@@ -107,11 +125,51 @@ def assess(
             means = [sample_weights[train_labels == label].mean() for label in (1, -1)]
             tilt = float(np.log(means[0] / means[1]))
         by_rate = calibrate_by_rate(rate, config.calibration, intercept=intercept, is_logistic=is_logistic, tilt=tilt)
-        return Assessment(metrics=None, calibration=by_rate, report=None)
+        return Assessment(metrics=None, log_odds=scores, calibration=by_rate, report=None)
     calibration = fit_calibration(scores, labels, config.calibration, rate)
     odds = cross_fitted(scores, labels, calibration)
     report = None
     if isinstance(calibration, Platt | Isotonic):
         report = CalibrationReport(before=Reliability.of(scores, labels), after=Reliability.of(odds, labels))
     metrics = measure(scores, labels, odds, config.threshold)
-    return Assessment(metrics=metrics, calibration=calibration, report=report)
+    return Assessment(metrics=metrics, log_odds=odds, calibration=calibration, report=report)
+
+
+def evaluate_sets(
+    sets: Mapping[str, int],
+    scores: FloatVector,
+    labels: FloatVector,
+    assessment: Assessment,
+    *,
+    threshold: float,
+    seed: int,
+) -> list[EvaluatedSet]:
+    """Measure a model on each evaluation set.
+
+    The calibration was fitted on the first set, whose probabilities are cross-fitted. It is applied to the others as it
+    is applied to new rows.
+
+    Args:
+        sets: the number of rows of each set, in order; the first is that of `assessment`.
+        scores: the scores u of both parties together of all sets, one after the other.
+        labels: -1 or +1, of the same rows.
+        assessment: of the first set.
+        threshold: of the accuracy.
+        seed: of the intervals.
+    """
+    evaluated = []
+    first = 0
+    for name, n_rows in sets.items():
+        of_set = slice(first, first + n_rows)
+        u, y = scores[of_set], labels[of_set]
+        odds = assessment.log_odds if first == 0 else log_odds(u, assessment.calibration)
+        metrics = assessment.metrics if first == 0 else None
+        evaluated.append(
+            EvaluatedSet(
+                name=name,
+                metrics=measure(u, y, odds, threshold) if metrics is None else metrics,
+                intervals=Intervals.of(u, y, odds, seed),
+            )
+        )
+        first += n_rows
+    return evaluated

@@ -17,7 +17,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.settings import Settings, parse_settings
-from trilateral.common.data.model.assessment import Assessment, CalibrationReport, assess
+from trilateral.common.data.model.assessment import Assessment, CalibrationReport, EvaluatedSet, assess, evaluate_sets
 from trilateral.common.data.model.calibration import AnyCalibration, Calibration, Finite, InterceptOnly, Isotonic, Platt
 from trilateral.common.data.party_data import PreparedData
 from trilateral.common.data.preprocessing import Preprocessing
@@ -43,12 +43,14 @@ class DataSummary(Settings):
     n_train: int
     """Number of training rows."""
     n_holdout: int
-    """Number of hold-out rows."""
+    """Number of hold-out rows, on which the calibration rests. With `holdout: column`, those of the first set."""
     n_rarer_label: str | None = None
     """Guest only: number of training and hold-out rows with the rarer label, as a range such as `10 to 99`. Files of
     release 0.1.0 lack it."""
     weighted: bool = False
     """Guest only: whether training rows counted by weights, of a column or by label. Older files lack it."""
+    sets: dict[str, int] = Field(default_factory=dict)
+    """Number of rows of each evaluation set, the hold-out rows first. Older files lack it."""
 
 
 class EvaluatedEpoch(Settings):
@@ -116,6 +118,9 @@ class PartyModel(Settings):
     """Guest only: the map from scores of the whole model to probabilities."""
     calibration_report: CalibrationReport | None
     """Guest only: the reliability before and after calibration, if the model was calibrated."""
+    evaluation_sets: list[EvaluatedSet] = Field(default_factory=list)
+    """Guest only: quality of the whole model on each evaluation set, with confidence intervals. `metrics` has the
+    figures of the first one. Older files lack it."""
     evaluations: list[EvaluatedEpoch]
     """Guest only: the evaluations during the training, if the job has any. Under the protocol on shares, only the
     coordinator is told them."""
@@ -141,16 +146,27 @@ class PartyModel(Settings):
         steps = data.preprocessing
         weights, intercept = steps.to_features(result.coef)
         assessment: Assessment | None = None
+        evaluated: list[EvaluatedSet] = []
         if table.label is not None and block.labels is not None and block.holdout_labels is not None:
             scores = np.empty(0) if result.holdout_scores is None else result.holdout_scores
+            n_holdout = len(block.holdout_labels)
             assessment = assess(
-                scores,
+                scores[:n_holdout],
                 block.holdout_labels,
                 table.label,
                 block.labels,
                 intercept=job.intercept,
                 is_logistic=job.protocol == "shares",
                 sample_weights=block.sample_weights,
+            )
+            further = [] if block.test_labels is None else [block.test_labels]
+            evaluated = evaluate_sets(
+                data.sets,
+                scores,
+                np.concatenate([block.holdout_labels, *further]),
+                assessment,
+                threshold=table.label.threshold,
+                seed=job.seed,
             )
         return cls(
             role=role,
@@ -168,6 +184,7 @@ class PartyModel(Settings):
                 n_holdout=len(block.holdout_columns),
                 n_rarer_label=_range_of_rarer_label(block),
                 weighted=block.sample_weights is not None,
+                sets=dict(data.sets),
             ),
             weights=dict(zip(steps.terms, weights.tolist(), strict=True)),
             intercept=intercept,
@@ -183,6 +200,7 @@ class PartyModel(Settings):
             metrics=assessment.metrics if assessment else None,
             calibration=assessment.calibration if assessment else None,
             calibration_report=assessment.report if assessment else None,
+            evaluation_sets=evaluated,
             evaluations=[
                 EvaluatedEpoch(round=each.key.round, epochs=each.epochs, metrics=each.metrics)
                 for each in result.evaluations

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import date
 from typing import TypeAlias
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import Counted, DataError
-from trilateral.common.config.dataset import LabelConfig, label_key
+from trilateral.common.config.dataset import LabelConfig, SplitConfig, label_key
 from trilateral.common.data.features import Categories
 from trilateral.common.data.preprocessing.terms import CategoryColumn
 from trilateral.common.data.tables.arrow_arrays import (
@@ -31,6 +32,7 @@ from trilateral.common.data.tables.arrow_arrays import (
 from trilateral.common.data.tables.id_form import SEPARATOR, SEPARATOR_TEXT, are_blank
 from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table_file import TableFile
+from trilateral.common.protocol.row_roles import RoleVector, RowRole
 
 Columns: TypeAlias = pa.Table | Mapping[str, pa.ChunkedArray]
 """A batch of a table: its columns by name."""
@@ -46,6 +48,10 @@ NOT_NUMBERS = (
 NO_WEIGHT = "has no finite number in {count} of {n_rows} rows: correct their weights, or remove those rows"
 NEGATIVE_WEIGHT = (
     "has {count:negative weight|negative weights}: correct them, or set them to 0 to leave the rows out of training"
+)
+NO_DATE = (
+    "has {count:value that is not a date|values that are not dates}: write them as 2023-12-31, or leave them empty in"
+    " rows that are not used"
 )
 INFINITE = "has {count:infinite value|infinite values}: leave them empty, or exclude the column"
 NO_ID = "has no ID in {count} of {n_rows} rows"
@@ -63,6 +69,9 @@ _NUMBER = r"(?i)^[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?$|^[+-]?(?:inf(?:inity)?|
 """The texts that Arrow reads as numbers."""
 
 _WHOLE_NUMBER = r"^([+-]?\d+)\.0*$"
+
+_DATE = r"\d{4}-\d\d-\d\d(?:[ T]|$)"
+"""A date, or a time that begins with one."""
 
 _SCIENTIFIC = r"^\s*[+-]?\d+(?:\.\d+)?[eE]\+\d+\s*$"
 """A number that a spreadsheet or a data frame has shortened. The plus sign tells it from codes such as 12E4."""
@@ -270,6 +279,51 @@ def read_weights(
     faults.note(name, NO_WEIGHT, ~np.isfinite(weights), first_row)
     faults.note(name, NEGATIVE_WEIGHT, weights < 0, first_row)
     return weights
+
+
+def read_split(column: pa.ChunkedArray, split: SplitConfig, faults: Faults, first_row: int) -> RoleVector:
+    """Read what the rows are for.
+
+    Args:
+        column: one batch of the column.
+        split: name of the column, and the values or dates of each set.
+        faults: receives the rows with text that is not a date, if the split is by dates.
+        first_row: row number of the first row of the batch.
+
+    Returns:
+        A `RowRole` for each row, shape (n_rows,). Rows without a value, and with one that is in no list, are unused.
+
+    Raises:
+        DataError: the column has a type that cannot be read as text.
+    """
+    with _errors_of(column, split.column):
+        codes, values = to_codes(_cast_to_text(column, split.column))
+    if split.train_until is not None:
+        roles = [_role_of_date(value.strip(), split) for value in values]
+    else:
+        lists = {RowRole.TRAIN: split.train, RowRole.VALID: split.valid, RowRole.TEST: split.test}
+        lists[RowRole.OUT_OF_TIME] = split.out_of_time
+        of_key = {label_key(value): role for role, named in lists.items() for value in named}
+        roles = [of_key.get(label_key(value), RowRole.UNUSED) for value in values]
+    wrong = np.array([*(role is None for role in roles), False])[codes]
+    faults.note(split.column, NO_DATE, wrong, first_row)
+    known = [RowRole.UNUSED if role is None else role for role in roles]
+    return np.array([*known, RowRole.UNUSED], dtype=np.uint8)[codes]
+
+
+def _role_of_date(text: str, split: SplitConfig) -> RowRole | None:
+    """Return the role of a row by its date, None if the text is no date. A time of day does not matter."""
+    if not text:
+        return RowRole.UNUSED
+    if not re.match(_DATE, text):
+        return None
+    try:
+        day = date.fromisoformat(text[: len("2023-12-31")])
+    except ValueError:
+        return None
+    if split.train_until is None or day <= split.train_until:
+        return RowRole.TRAIN
+    return RowRole.VALID if split.valid_until is not None and day <= split.valid_until else RowRole.OUT_OF_TIME
 
 
 def read_categories(column: pa.ChunkedArray, name: str, missing: Sequence[str] = MISSING) -> Categories:

@@ -5,7 +5,7 @@ Everything works on whole columns: a table may have millions of rows.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,12 +119,12 @@ def mean_of_owner(owner: NDArray[np.int64], values: FloatVector) -> FloatVector:
     return means
 
 
-def rows_with_another_label(owner: NDArray[np.int64], labels: FloatVector) -> Rows:
+def rows_with_another_label(owner: NDArray[np.int64], labels: NDArray[Any]) -> Rows:
     """Return the rows whose label differs from that of the first row of their ID, ascending.
 
     Args:
         owner: the ID of each row, as from `DistinctIds.owners`.
-        labels: the label of each row, shape (n_rows,).
+        labels: the label, or the role, of each row, shape (n_rows,).
     """
     first = np.unique(owner, return_index=True)[1]
     return np.flatnonzero(labels != labels[first][owner])

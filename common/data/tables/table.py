@@ -34,6 +34,7 @@ from trilateral.common.data.tables.column_reader import (
     read_ids,
     read_labels,
     read_numbers,
+    read_split,
     read_weights,
 )
 from trilateral.common.data.tables.gathering import GatheredFeatures, release_freed_memory
@@ -49,6 +50,7 @@ from trilateral.common.data.tables.repeated_ids import (
 )
 from trilateral.common.data.tables.table_file import TableFile, open_table
 from trilateral.common.data.tables.technical_columns import technical_columns
+from trilateral.common.protocol.row_roles import RoleVector
 from trilateral.common.scratch.arrays import IN_MEMORY, Scratch
 
 if TYPE_CHECKING:
@@ -93,6 +95,8 @@ class PartyTable:
     """Weights of the rows as they are in the file, at least 0, shape (n_rows,); None without such a column."""
     class_weight: Literal["balanced"] | ClassWeight | None = None
     """Weights by label, which multiply `weights`."""
+    split: RoleVector | None = None
+    """What each row is for, by the `split` of the settings, shape (n_rows,); None without it."""
 
     def select(self, rows: Rows) -> Self:
         """Return the table of some of the rows.
@@ -102,8 +106,14 @@ class PartyTable:
         """
         labels = None if self.labels is None else self.labels[rows]
         weights = None if self.weights is None else self.weights[rows]
+        split = None if self.split is None else self.split[rows]
         return replace(
-            self, ids=self.ids.take(rows), features=self.features.select(rows), labels=labels, weights=weights
+            self,
+            ids=self.ids.take(rows),
+            features=self.features.select(rows),
+            labels=labels,
+            weights=weights,
+            split=split,
         )
 
 
@@ -144,7 +154,7 @@ def read_table(dataset: DatasetConfig, scratch: Scratch = IN_MEMORY, *, is_train
         missing = MISSING
     gathered = GatheredFeatures(features, dataset.categorical, file.n_rows or 0, scratch, is_trained=is_trained)
     rows = _read_rows(file, dataset, features, missing or (), gathered)
-    y, weights, changed = rows.labels, rows.weights, rows.ids.changed
+    y, weights, split, changed = rows.labels, rows.weights, rows.split, rows.ids.changed
     report_progress(Stage.SORTING, 0, 1)
     distinct = _distinct_ids(rows.ids, dataset, file)
     del rows  # The IDs in the order of the file are not needed while the columns are put in order.
@@ -153,7 +163,9 @@ def read_table(dataset: DatasetConfig, scratch: Scratch = IN_MEMORY, *, is_train
     if distinct.n_repeated and dataset.repeated_ids == "aggregate":
         owner = distinct.owners()
         if label is not None and y is not None:
-            _check_labels_of_repeated(owner, y, label.column, file)
+            _check_labels_of_repeated(owner, y, label.column, "labels", file)
+        if dataset.split is not None and split is not None:
+            _check_labels_of_repeated(owner, split, dataset.split.column, "roles", file)
         weights = None if weights is None else mean_of_owner(owner, weights)
         arrange = partial(aggregate_column, owner)
     else:
@@ -161,6 +173,7 @@ def read_table(dataset: DatasetConfig, scratch: Scratch = IN_MEMORY, *, is_train
         arrange = None if distinct.is_in_order else operator.itemgetter(first)
     joined = gathered.finish(arrange, len(first))
     y = None if y is None else y[first]
+    split = None if split is None else split[first]
     if label is not None and y is not None and (y == y[0]).all():
         raise DataError(
             f"column {label.column!r} holds only one of the two values: {expected_labels(label)},"
@@ -176,6 +189,7 @@ def read_table(dataset: DatasetConfig, scratch: Scratch = IN_MEMORY, *, is_train
         missing=missing,
         weights=weights,
         class_weight=None if label is None else label.class_weight,
+        split=split,
     )
 
 
@@ -186,6 +200,7 @@ class _FileRows:
     ids: NormalIds
     labels: FloatVector | None
     weights: FloatVector | None
+    split: RoleVector | None
 
 
 def _read_rows(
@@ -194,17 +209,22 @@ def _read_rows(
     """Read the rows of a file and check each of them. `gathered` receives the features."""
     id_columns, label = dataset.id_columns, dataset.label
     weight = None if label is None else label.weight
-    columns = [*id_columns, *([] if label is None else label.columns), *features]
+    split = dataset.split
+    described_by = [*([] if label is None else label.columns), *([] if split is None else [split.column])]
+    columns = [*id_columns, *described_by, *features]
     faults = Faults(file)
     n_rows = 0
     ids: list[NormalIds] = []
     labels: list[FloatVector] = []
     weights: list[FloatVector] = []
+    roles: list[RoleVector] = []
     for batch in file.batches(columns, _PARSED_ROWS):
         if label is not None:
             labels.append(read_labels(batch[label.column], label, faults, n_rows))
         if weight is not None:
             weights.append(read_weights(batch[weight], weight, faults, n_rows, missing=missing))
+        if split is not None:
+            roles.append(read_split(batch[split.column], split, faults, n_rows))
         gathered.append(
             _read_features(
                 batch,
@@ -226,7 +246,12 @@ def _read_rows(
     of_rows = np.concatenate(weights) if weights else None
     if of_rows is not None and not of_rows.any():
         raise DataError(f"column {weight!r} has the weight 0 in every row: correct it, or remove `label.weight`")
-    return _FileRows(NormalIds.join(ids), np.concatenate(labels) if labels else None, of_rows)
+    return _FileRows(
+        NormalIds.join(ids),
+        np.concatenate(labels) if labels else None,
+        of_rows,
+        np.concatenate(roles) if roles else None,
+    )
 
 
 def read_table_ids(dataset: DatasetConfig) -> NormalIds:
@@ -476,12 +501,14 @@ def _distinct_ids(normal: NormalIds, dataset: DatasetConfig, file: TableFile) ->
     return distinct
 
 
-def _check_labels_of_repeated(owner: NDArray[np.int64], labels: FloatVector, column: str, file: TableFile) -> None:
-    differ = rows_with_another_label(owner, labels)
+def _check_labels_of_repeated(
+    owner: NDArray[np.int64], values: FloatVector | RoleVector, column: str, what: str, file: TableFile
+) -> None:
+    differ = rows_with_another_label(owner, values)
     if len(differ):
         error = DataError(
-            f"column {column!r} has different labels in rows of the same ID, for "
-            f"{Counted(len(np.unique(owner[differ]))):ID|IDs}: correct the labels, or set `repeated_ids: first`"
+            f"column {column!r} has different {what} in rows of the same ID, for "
+            f"{Counted(len(np.unique(owner[differ]))):ID|IDs}: correct the {what}, or set `repeated_ids: first`"
         )
         error.add_note(f"the first is in {file.place(int(differ[0]))}, column {column!r}")
         raise error
@@ -497,6 +524,8 @@ def _required(dataset: DatasetConfig, *, labelled: bool = False) -> dict[str, st
         required[dataset.label.column] = "label.column"
         if dataset.label.weight is not None:
             required[dataset.label.weight] = "label.weight"
+    if labelled and dataset.split is not None:
+        required[dataset.split.column] = "split.column"
     return required
 
 
@@ -549,6 +578,7 @@ def _choose_features(file: TableFile, dataset: DatasetConfig) -> tuple[list[str]
     """
     names = file.names
     special = {*dataset.id_columns, *([] if dataset.label is None else dataset.label.columns)}
+    special |= set() if dataset.split is None else {dataset.split.column}
     for name in dataset.features or []:
         _check_exists(name, "features", names)
     # Without this check, a misspelt name would let a column into the training that was meant to stay out.

@@ -41,6 +41,11 @@ class GuestServiceStub(object):
                 request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.ProveIdsRequest.SerializeToString,
                 response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.ProveIdsResponse.FromString,
                 _registered_method=True)
+        self.SendRowRoles = channel.unary_unary(
+                '/trilateral.v1.GuestService/SendRowRoles',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendRowRolesRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendRowRolesResponse.FromString,
+                _registered_method=True)
         self.SendVector = channel.stream_unary(
                 '/trilateral.v1.GuestService/SendVector',
                 request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorRequest.SerializeToString,
@@ -64,6 +69,13 @@ class GuestServiceServicer(object):
 
     def ProveIds(self, request, context):
         """Answers the guest's challenge with a digest of the host's IDs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SendRowRoles(self, request, context):
+        """Takes what rows are for, if a column of a party decides it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -97,6 +109,11 @@ def add_GuestServiceServicer_to_server(servicer, server):
                     servicer.ProveIds,
                     request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.ProveIdsRequest.FromString,
                     response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.ProveIdsResponse.SerializeToString,
+            ),
+            'SendRowRoles': grpc.unary_unary_rpc_method_handler(
+                    servicer.SendRowRoles,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendRowRolesRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendRowRolesResponse.SerializeToString,
             ),
             'SendVector': grpc.stream_unary_rpc_method_handler(
                     servicer.SendVector,
@@ -142,6 +159,33 @@ class GuestService(object):
             '/trilateral.v1.GuestService/ProveIds',
             trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.ProveIdsRequest.SerializeToString,
             trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.ProveIdsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SendRowRoles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/trilateral.v1.GuestService/SendRowRoles',
+            trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendRowRolesRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendRowRolesResponse.FromString,
             options,
             channel_credentials,
             insecure,

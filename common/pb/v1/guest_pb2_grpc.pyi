@@ -42,6 +42,22 @@ _GuestServiceProveIdsType = typing_extensions.TypeVar(
     ],
 )
 
+_GuestServiceSendRowRolesType = typing_extensions.TypeVar(
+    '_GuestServiceSendRowRolesType',
+    grpc.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendRowRolesRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendRowRolesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendRowRolesRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendRowRolesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendRowRolesRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendRowRolesResponse,
+    ],
+)
+
 _GuestServiceSendVectorType = typing_extensions.TypeVar(
     '_GuestServiceSendVectorType',
     grpc.StreamUnaryMultiCallable[
@@ -90,7 +106,7 @@ _GuestServiceSendHoldoutScoresType = typing_extensions.TypeVar(
     ],
 )
 
-class GuestServiceStub(typing.Generic[_GuestServiceProveIdsType, _GuestServiceSendVectorType, _GuestServiceSendElementsType, _GuestServiceSendHoldoutScoresType]):
+class GuestServiceStub(typing.Generic[_GuestServiceProveIdsType, _GuestServiceSendRowRolesType, _GuestServiceSendVectorType, _GuestServiceSendElementsType, _GuestServiceSendHoldoutScoresType]):
     """The host's calls at the guest."""
 
     @typing.overload
@@ -98,6 +114,10 @@ class GuestServiceStub(typing.Generic[_GuestServiceProveIdsType, _GuestServiceSe
         grpc.UnaryUnaryMultiCallable[
             trilateral.common.pb.v1.guest_pb2.ProveIdsRequest,
             trilateral.common.pb.v1.guest_pb2.ProveIdsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            trilateral.common.pb.v1.rounds_pb2.SendRowRolesRequest,
+            trilateral.common.pb.v1.rounds_pb2.SendRowRolesResponse,
         ],
         grpc.StreamUnaryMultiCallable[
             trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
@@ -119,6 +139,10 @@ class GuestServiceStub(typing.Generic[_GuestServiceProveIdsType, _GuestServiceSe
             trilateral.common.pb.v1.guest_pb2.ProveIdsRequest,
             trilateral.common.pb.v1.guest_pb2.ProveIdsResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            trilateral.common.pb.v1.rounds_pb2.SendRowRolesRequest,
+            trilateral.common.pb.v1.rounds_pb2.SendRowRolesResponse,
+        ],
         grpc.aio.StreamUnaryMultiCallable[
             trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
             trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
@@ -136,6 +160,9 @@ class GuestServiceStub(typing.Generic[_GuestServiceProveIdsType, _GuestServiceSe
     ProveIds: _GuestServiceProveIdsType
     """Answers the guest's challenge with a digest of the host's IDs."""
 
+    SendRowRoles: _GuestServiceSendRowRolesType
+    """Takes what rows are for, if a column of a party decides it."""
+
     SendVector: _GuestServiceSendVectorType
     """Streams u_A and its sum of squares, or Delta u-bar_A."""
 
@@ -149,6 +176,10 @@ GuestServiceAsyncStub: typing_extensions.TypeAlias = GuestServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         trilateral.common.pb.v1.guest_pb2.ProveIdsRequest,
         trilateral.common.pb.v1.guest_pb2.ProveIdsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendRowRolesRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendRowRolesResponse,
     ],
     grpc.aio.StreamUnaryMultiCallable[
         trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
@@ -174,6 +205,14 @@ class GuestServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.guest_pb2.ProveIdsResponse, collections.abc.Awaitable[trilateral.common.pb.v1.guest_pb2.ProveIdsResponse]]:
         """Answers the guest's challenge with a digest of the host's IDs."""
+
+    @abc.abstractmethod
+    def SendRowRoles(
+        self,
+        request: trilateral.common.pb.v1.rounds_pb2.SendRowRolesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[trilateral.common.pb.v1.rounds_pb2.SendRowRolesResponse, collections.abc.Awaitable[trilateral.common.pb.v1.rounds_pb2.SendRowRolesResponse]]:
+        """Takes what rows are for, if a column of a party decides it."""
 
     @abc.abstractmethod
     def SendVector(

@@ -46,6 +46,11 @@ class HostServiceStub(object):
                 request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.ConfirmIdsRequest.SerializeToString,
                 response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.ConfirmIdsResponse.FromString,
                 _registered_method=True)
+        self.SendRowRoles = channel.unary_unary(
+                '/trilateral.v1.HostService/SendRowRoles',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendRowRolesRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendRowRolesResponse.FromString,
+                _registered_method=True)
         self.ConfirmRows = channel.unary_unary(
                 '/trilateral.v1.HostService/ConfirmRows',
                 request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.ConfirmRowsRequest.SerializeToString,
@@ -76,6 +81,13 @@ class HostServiceServicer(object):
 
     def ConfirmIds(self, request, context):
         """Completes the proof with the guest's own digest.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SendRowRoles(self, request, context):
+        """Takes what rows are for, if a column of a party decides it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -114,6 +126,11 @@ def add_HostServiceServicer_to_server(servicer, server):
                     servicer.ConfirmIds,
                     request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.ConfirmIdsRequest.FromString,
                     response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.ConfirmIdsResponse.SerializeToString,
+            ),
+            'SendRowRoles': grpc.unary_unary_rpc_method_handler(
+                    servicer.SendRowRoles,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendRowRolesRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendRowRolesResponse.SerializeToString,
             ),
             'ConfirmRows': grpc.unary_unary_rpc_method_handler(
                     servicer.ConfirmRows,
@@ -186,6 +203,33 @@ class HostService(object):
             '/trilateral.v1.HostService/ConfirmIds',
             trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.ConfirmIdsRequest.SerializeToString,
             trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.ConfirmIdsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SendRowRoles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/trilateral.v1.HostService/SendRowRoles',
+            trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendRowRolesRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendRowRolesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -58,6 +58,22 @@ _HostServiceConfirmIdsType = typing_extensions.TypeVar(
     ],
 )
 
+_HostServiceSendRowRolesType = typing_extensions.TypeVar(
+    '_HostServiceSendRowRolesType',
+    grpc.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendRowRolesRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendRowRolesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendRowRolesRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendRowRolesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendRowRolesRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendRowRolesResponse,
+    ],
+)
+
 _HostServiceConfirmRowsType = typing_extensions.TypeVar(
     '_HostServiceConfirmRowsType',
     grpc.UnaryUnaryMultiCallable[
@@ -106,7 +122,7 @@ _HostServiceSendElementsType = typing_extensions.TypeVar(
     ],
 )
 
-class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceConfirmIdsType, _HostServiceConfirmRowsType, _HostServiceSendVectorType, _HostServiceSendElementsType]):
+class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceConfirmIdsType, _HostServiceSendRowRolesType, _HostServiceConfirmRowsType, _HostServiceSendVectorType, _HostServiceSendElementsType]):
     """The guest's calls at the host."""
 
     @typing.overload
@@ -118,6 +134,10 @@ class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceC
         grpc.UnaryUnaryMultiCallable[
             trilateral.common.pb.v1.host_pb2.ConfirmIdsRequest,
             trilateral.common.pb.v1.host_pb2.ConfirmIdsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            trilateral.common.pb.v1.rounds_pb2.SendRowRolesRequest,
+            trilateral.common.pb.v1.rounds_pb2.SendRowRolesResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             trilateral.common.pb.v1.host_pb2.ConfirmRowsRequest,
@@ -144,6 +164,10 @@ class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceC
             trilateral.common.pb.v1.host_pb2.ConfirmIdsResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            trilateral.common.pb.v1.rounds_pb2.SendRowRolesRequest,
+            trilateral.common.pb.v1.rounds_pb2.SendRowRolesResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             trilateral.common.pb.v1.host_pb2.ConfirmRowsRequest,
             trilateral.common.pb.v1.host_pb2.ConfirmRowsResponse,
         ],
@@ -163,6 +187,9 @@ class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceC
     ConfirmIds: _HostServiceConfirmIdsType
     """Completes the proof with the guest's own digest."""
 
+    SendRowRoles: _HostServiceSendRowRolesType
+    """Takes what rows are for, if a column of a party decides it."""
+
     ConfirmRows: _HostServiceConfirmRowsType
     """The guest is done with the first rows of the scores in a round without gradient, so the host may send further ones."""
 
@@ -180,6 +207,10 @@ HostServiceAsyncStub: typing_extensions.TypeAlias = HostServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         trilateral.common.pb.v1.host_pb2.ConfirmIdsRequest,
         trilateral.common.pb.v1.host_pb2.ConfirmIdsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendRowRolesRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendRowRolesResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         trilateral.common.pb.v1.host_pb2.ConfirmRowsRequest,
@@ -213,6 +244,14 @@ class HostServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.host_pb2.ConfirmIdsResponse, collections.abc.Awaitable[trilateral.common.pb.v1.host_pb2.ConfirmIdsResponse]]:
         """Completes the proof with the guest's own digest."""
+
+    @abc.abstractmethod
+    def SendRowRoles(
+        self,
+        request: trilateral.common.pb.v1.rounds_pb2.SendRowRolesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[trilateral.common.pb.v1.rounds_pb2.SendRowRolesResponse, collections.abc.Awaitable[trilateral.common.pb.v1.rounds_pb2.SendRowRolesResponse]]:
+        """Takes what rows are for, if a column of a party decides it."""
 
     @abc.abstractmethod
     def ConfirmRows(

@@ -24,15 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$trilateral/common/pb/v1/rounds.proto\x12\rtrilateral.v1\"*\n\x08RoundKey\x12\r\n\x05round\x18\x01 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"\xc2\x01\n\x11SendVectorRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12$\n\x03key\x18\x02 \x01(\x0b\x32\x17.trilateral.v1.RoundKey\x12\'\n\x04kind\x18\x03 \x01(\x0e\x32\x19.trilateral.v1.VectorKind\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\r\n\x05total\x18\x05 \x01(\x04\x12\r\n\x05width\x18\x06 \x01(\r\x12\x13\n\x0b\x63iphertexts\x18\x07 \x01(\x0c\"\x14\n\x12SendVectorResponse\"\xe3\x01\n\x13SendElementsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12$\n\x03key\x18\x02 \x01(\x0b\x32\x17.trilateral.v1.RoundKey\x12\'\n\x04kind\x18\x03 \x01(\x0e\x32\x19.trilateral.v1.VectorKind\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\r\n\x05total\x18\x05 \x01(\x04\x12\x0e\n\x06n_rows\x18\x06 \x01(\r\x12\x10\n\x08\x65lements\x18\x07 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x08 \x01(\x0c\x12\x0f\n\x07padding\x18\t \x01(\x0c\"\x16\n\x14SendElementsResponse*\xa1\x03\n\nVectorKind\x12\x1b\n\x17VECTOR_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12VECTOR_KIND_SCORES\x10\x01\x12\x17\n\x13VECTOR_KIND_SQUARES\x10\x02\x12\x18\n\x14VECTOR_KIND_RESIDUAL\x10\x03\x12\x1c\n\x18VECTOR_KIND_SCORE_CHANGE\x10\x04\x12\x1c\n\x18VECTOR_KIND_TOTAL_CHANGE\x10\x05\x12\x18\n\x14VECTOR_KIND_GRADIENT\x10\x06\x12\x19\n\x15VECTOR_KIND_CURVATURE\x10\x07\x12\x14\n\x10VECTOR_KIND_LOSS\x10\x08\x12\x1e\n\x1aVECTOR_KIND_MASKED_COLUMNS\x10\t\x12\x1d\n\x19VECTOR_KIND_MASKED_SCORES\x10\n\x12\x1f\n\x1bVECTOR_KIND_MASKED_RESIDUAL\x10\x0b\x12\x15\n\x11VECTOR_KIND_DEALT\x10\x0c\x12\x14\n\x10VECTOR_KIND_SUMS\x10\r\x12\x17\n\x13VECTOR_KIND_WEIGHTS\x10\x0e\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$trilateral/common/pb/v1/rounds.proto\x12\rtrilateral.v1\"*\n\x08RoundKey\x12\r\n\x05round\x18\x01 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"\xc2\x01\n\x11SendVectorRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12$\n\x03key\x18\x02 \x01(\x0b\x32\x17.trilateral.v1.RoundKey\x12\'\n\x04kind\x18\x03 \x01(\x0e\x32\x19.trilateral.v1.VectorKind\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\r\n\x05total\x18\x05 \x01(\x04\x12\r\n\x05width\x18\x06 \x01(\r\x12\x13\n\x0b\x63iphertexts\x18\x07 \x01(\x0c\"\x14\n\x12SendVectorResponse\"\xe3\x01\n\x13SendElementsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12$\n\x03key\x18\x02 \x01(\x0b\x32\x17.trilateral.v1.RoundKey\x12\'\n\x04kind\x18\x03 \x01(\x0e\x32\x19.trilateral.v1.VectorKind\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\r\n\x05total\x18\x05 \x01(\x04\x12\x0e\n\x06n_rows\x18\x06 \x01(\r\x12\x10\n\x08\x65lements\x18\x07 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x08 \x01(\x0c\x12\x0f\n\x07padding\x18\t \x01(\x0c\"\x16\n\x14SendElementsResponse\"\x9f\x01\n\x13SendRowRolesRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12+\n\x07purpose\x18\x02 \x01(\x0e\x32\x1a.trilateral.v1.RolePurpose\x12\x10\n\x08is_owner\x18\x03 \x01(\x08\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\r\n\x05total\x18\x05 \x01(\x04\x12\r\n\x05roles\x18\x06 \x01(\x0c\"\x16\n\x14SendRowRolesResponse*\xa1\x03\n\nVectorKind\x12\x1b\n\x17VECTOR_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12VECTOR_KIND_SCORES\x10\x01\x12\x17\n\x13VECTOR_KIND_SQUARES\x10\x02\x12\x18\n\x14VECTOR_KIND_RESIDUAL\x10\x03\x12\x1c\n\x18VECTOR_KIND_SCORE_CHANGE\x10\x04\x12\x1c\n\x18VECTOR_KIND_TOTAL_CHANGE\x10\x05\x12\x18\n\x14VECTOR_KIND_GRADIENT\x10\x06\x12\x19\n\x15VECTOR_KIND_CURVATURE\x10\x07\x12\x14\n\x10VECTOR_KIND_LOSS\x10\x08\x12\x1e\n\x1aVECTOR_KIND_MASKED_COLUMNS\x10\t\x12\x1d\n\x19VECTOR_KIND_MASKED_SCORES\x10\n\x12\x1f\n\x1bVECTOR_KIND_MASKED_RESIDUAL\x10\x0b\x12\x15\n\x11VECTOR_KIND_DEALT\x10\x0c\x12\x14\n\x10VECTOR_KIND_SUMS\x10\r\x12\x17\n\x13VECTOR_KIND_WEIGHTS\x10\x0e*[\n\x0bRolePurpose\x12\x1c\n\x18ROLE_PURPOSE_UNSPECIFIED\x10\x00\x12\x16\n\x12ROLE_PURPOSE_SPLIT\x10\x01\x12\x16\n\x12ROLE_PURPOSE_FOLDS\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trilateral.common.pb.v1.rounds_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_VECTORKIND']._serialized_start=573
-  _globals['_VECTORKIND']._serialized_end=990
+  _globals['_VECTORKIND']._serialized_start=759
+  _globals['_VECTORKIND']._serialized_end=1176
+  _globals['_ROLEPURPOSE']._serialized_start=1178
+  _globals['_ROLEPURPOSE']._serialized_end=1269
   _globals['_ROUNDKEY']._serialized_start=55
   _globals['_ROUNDKEY']._serialized_end=97
   _globals['_SENDVECTORREQUEST']._serialized_start=100
@@ -43,4 +45,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SENDELEMENTSREQUEST']._serialized_end=546
   _globals['_SENDELEMENTSRESPONSE']._serialized_start=548
   _globals['_SENDELEMENTSRESPONSE']._serialized_end=570
+  _globals['_SENDROWROLESREQUEST']._serialized_start=573
+  _globals['_SENDROWROLESREQUEST']._serialized_end=732
+  _globals['_SENDROWROLESRESPONSE']._serialized_start=734
+  _globals['_SENDROWROLESRESPONSE']._serialized_end=756
 # @@protoc_insertion_point(module_scope)

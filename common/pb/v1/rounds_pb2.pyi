@@ -87,6 +87,28 @@ VECTOR_KIND_WEIGHTS: VectorKind.ValueType  # 14
 """a share of the receiver's final weights, party to party"""
 Global___VectorKind: typing_extensions.TypeAlias = VectorKind
 
+class _RolePurpose:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _RolePurposeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_RolePurpose.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    ROLE_PURPOSE_UNSPECIFIED: _RolePurpose.ValueType  # 0
+    ROLE_PURPOSE_SPLIT: _RolePurpose.ValueType  # 1
+    """0: a training row; 1 to 3: valid, test, out of time; 255: unused"""
+    ROLE_PURPOSE_FOLDS: _RolePurpose.ValueType  # 2
+    """the fold of a training row, from 0"""
+
+class RolePurpose(_RolePurpose, metaclass=_RolePurposeEnumTypeWrapper):
+    """What the bytes of `SendRowRolesRequest` decide."""
+
+ROLE_PURPOSE_UNSPECIFIED: RolePurpose.ValueType  # 0
+ROLE_PURPOSE_SPLIT: RolePurpose.ValueType  # 1
+"""0: a training row; 1 to 3: valid, test, out of time; 255: unused"""
+ROLE_PURPOSE_FOLDS: RolePurpose.ValueType  # 2
+"""the fold of a training row, from 0"""
+Global___RolePurpose: typing_extensions.TypeAlias = RolePurpose
+
 @typing.final
 class RoundKey(google.protobuf.message.Message):
     """Round k and its attempt, both from 1. A later attempt replaces an earlier one."""
@@ -234,3 +256,54 @@ class SendElementsResponse(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___SendElementsResponse: typing_extensions.TypeAlias = SendElementsResponse
+
+@typing.final
+class SendRowRolesRequest(google.protobuf.message.Message):
+    """What consecutive rows are for, if a column of one party decides it. Each party first sends an announcement without
+    roles, the guest before the host. Then the owner sends the roles of all rows, in canonical order of their IDs.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    PURPOSE_FIELD_NUMBER: builtins.int
+    IS_OWNER_FIELD_NUMBER: builtins.int
+    OFFSET_FIELD_NUMBER: builtins.int
+    TOTAL_FIELD_NUMBER: builtins.int
+    ROLES_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
+    purpose: Global___RolePurpose.ValueType
+    is_owner: builtins.bool
+    """whether the sender decides"""
+    offset: builtins.int
+    """of the first row"""
+    total: builtins.int
+    """rows in all"""
+    roles: builtins.bytes
+    """one byte for each row, at most 256 KiB; empty in the announcement"""
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
+        purpose: Global___RolePurpose.ValueType = ...,
+        is_owner: builtins.bool = ...,
+        offset: builtins.int = ...,
+        total: builtins.int = ...,
+        roles: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["is_owner", b"is_owner", "job", b"job", "offset", b"offset", "purpose", b"purpose", "roles", b"roles", "run_id", b"run_id", "total", b"total"]) -> None: ...
+
+Global___SendRowRolesRequest: typing_extensions.TypeAlias = SendRowRolesRequest
+
+@typing.final
+class SendRowRolesResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___SendRowRolesResponse: typing_extensions.TypeAlias = SendRowRolesResponse

@@ -34,7 +34,13 @@ from trilateral.common.compute.engine import Placed
 from trilateral.common.compute.local import LOCAL
 from trilateral.common.compute.ordered import Ordered
 from trilateral.common.config.job import JobConfig
-from trilateral.common.protocol.arithmetic import Introduction, SharesSession, check_scaled, holdout_scores
+from trilateral.common.protocol.arithmetic import (
+    Introduction,
+    SharesSession,
+    check_scaled,
+    holdout_scores,
+    result_scores,
+)
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.intake import Expected, VectorBounds
@@ -170,6 +176,10 @@ class SharesArithmetic(ABC):
     def holdout_part(self, offset: FloatVector | None = None) -> FloatVector:
         """See Arithmetic."""
         return holdout_scores(self._block, self._coef if offset is None else self._coef + offset)
+
+    def result_part(self) -> FloatVector:
+        """See Arithmetic."""
+        return result_scores(self._block, self._coef)
 
     @property
     def bounds(self) -> Mapping[Role, VectorBounds]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trilateral.cli.command import ConfigOption, ExitCode, JobArgument, public_errors
-from trilateral.cli.wording import duration
+from trilateral.common.base.progress import duration
 
 # Each command imports what it needs, so that `trilateral healthcheck` and `--help` stay fast.
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from trilateral.cli.wording import decimal
 from trilateral.common.config.process import ProcessConfig
-from trilateral.common.data.model.assessment import CalibrationReport
+from trilateral.common.data.model.assessment import CalibrationReport, EvaluatedSet
 from trilateral.common.data.model.calibration import AnyCalibration, InterceptOnly, Isotonic, Platt
 from trilateral.common.data.model.export import INTERCEPT, weights_of
 from trilateral.common.data.model.model_file import EvaluatedEpoch, PartyModel, load_model
@@ -81,6 +81,8 @@ def _print_quality(model: PartyModel, console: Console) -> None:
         table = metrics_table("on the hold-out rows")
         add_metrics(table, "this model", metrics)
         console.print(table)
+        if model.evaluation_sets:
+            console.print(_intervals_table(model.evaluation_sets))
         gini = "" if metrics.gini is None else f"; Gini {decimal(metrics.gini, 4)}"
         _say(
             console,
@@ -129,6 +131,24 @@ def _weights_table(model: PartyModel) -> Table:
             "-" if per_sd is None else f"{per_sd:.4g}",
         )
     table.add_row(INTERCEPT, f"{model.intercept:+.5g}", "", "")
+    return table
+
+
+def _intervals_table(sets: list[EvaluatedSet]) -> Table:
+    level = sets[0].intervals.level
+    table = Table(title=f"by evaluation set, with {level:.0%} confidence intervals", title_justify="left")
+    for name in ("set", "rows", "figure"):
+        table.add_column(name, justify="right" if name == "rows" else "left")
+    for name in ("value", "from", "to"):
+        table.add_column(name, justify="right")
+    names = {"auc": "AUC", "gini": "Gini", "ks": "KS", "log_loss": "log loss", "brier": "Brier score"}
+    for each in sets:
+        of_set = each.name, f"{each.metrics.n_rows:,}"
+        for name, title in names.items():
+            figure, interval = getattr(each.metrics, name), getattr(each.intervals, name)
+            values = [figure, *(interval or (None, None))]
+            table.add_row(*of_set, title, *("-" if value is None else decimal(value, 4) for value in values))
+            of_set = "", ""
     return table
 
 

@@ -4,10 +4,6 @@ import shlex
 import sys
 from pathlib import Path
 
-from trilateral.common.base.progress import duration
-
-__all__ = ["command_line", "decimal", "duration"]
-
 
 def decimal(value: float, decimals: int) -> str:
     """Return a number with this many decimals; a huge one, such as a diverging loss, in scientific notation."""

@@ -12,6 +12,7 @@ from trilateral.common.base.errors import DataError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.model import model_file
+from trilateral.common.data.model.assessment import EvaluatedSet
 from trilateral.common.data.model.calibration import calibrate
 from trilateral.common.data.model.export import weights_of
 from trilateral.common.data.model.scoring import score_features
@@ -135,6 +136,11 @@ class Model:
     def metrics(self) -> HoldoutMetrics | None:
         """AUC, KS and other figures on the hold-out rows; None at the host and without hold-out rows."""
         return self._part.metrics
+
+    @property
+    def evaluation_sets(self) -> list[EvaluatedSet]:
+        """The figures on each evaluation set with confidence intervals, the hold-out first; empty at the host."""
+        return list(self._part.evaluation_sets)
 
     @property
     def calibration(self) -> str | None:

@@ -47,6 +47,7 @@ from trilateral.common.protocol.messages import (
     Waiting,
     WeightShares,
 )
+from trilateral.common.protocol.row_roles import ROLE_PIECE, Purpose, RolePiece
 from trilateral.common.rpc import codec
 from trilateral.common.rpc.codec import MAX_FLOATS, JobKey, encode_piece, job_key, parse_job
 from trilateral.common.rpc.routes import MESSAGE_ROUTES, MessageRoute, VectorRoute, decode, encode, route_for
@@ -82,6 +83,14 @@ def holdout_scores(draw: st.DrawFn) -> HoldoutScores:
 
 
 @st.composite
+def role_pieces(draw: st.DrawFn) -> RolePiece:
+    roles = draw(st.binary(max_size=50))
+    offset = draw(st.integers(0, 2**20))
+    total = offset + len(roles) + draw(st.integers(1, 100))
+    return RolePiece(draw(st.sampled_from(Purpose)), draw(st.booleans()), offset, total, roles)
+
+
+@st.composite
 def pieces(draw: st.DrawFn, width: int = 64) -> VectorPiece:
     ciphertexts = draw(st.lists(st.integers(0, 256**width - 1), min_size=1, max_size=30))
     offset = draw(st.integers(0, 1000))
@@ -114,6 +123,7 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
     IdChallenge: st.builds(IdChallenge, short, counts, column_counts, st.just(b"") | seeds, weight_bits),
     IdProof: st.builds(IdProof, short, short, column_counts, st.just(b"") | seeds),
     IdConfirmation: st.builds(IdConfirmation, short),
+    RolePiece: role_pieces(),
     AlignmentProgress: st.builds(
         AlignmentProgress,
         done=st.integers(0, 5),
@@ -266,6 +276,24 @@ def test_a_chunk_that_does_not_fit_is_refused(fields: dict[str, Any]) -> None:
     assert decode(chunk())
     with pytest.raises(ProtocolError):
         decode(chunk(**fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"purpose": 0}, "an unknown purpose"),
+        ({"purpose": 9}, "an unknown purpose"),
+        ({"total": 0}, "a count of 0 rows"),
+        ({"total": 2**31 + 1}, "a count of 2147483649 rows"),
+        ({"offset": 3}, "rows 3 to 5 of 4"),
+        ({"total": 2**20, "roles": bytes(ROLE_PIECE + 1)}, f"rows 0 to {ROLE_PIECE + 1} of"),
+    ],
+)
+def test_roles_of_rows_that_do_not_exist_are_refused(fields: dict[str, Any], problem: str) -> None:
+    good: dict[str, Any] = {"purpose": rounds_pb2.ROLE_PURPOSE_SPLIT, "offset": 0, "total": 4, "roles": bytes(2)}
+    assert decode(rounds_pb2.SendRowRolesRequest(**good))
+    with pytest.raises(ProtocolError, match=problem):
+        decode(rounds_pb2.SendRowRolesRequest(**good | fields))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
