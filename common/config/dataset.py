@@ -230,8 +230,8 @@ class PreprocessingConfig(ColumnPreprocessing):
     """Whether to make the party's training columns orthogonal. The model stays the same, but training needs far fewer
     rounds. Set it to false to reproduce the paper."""
     binning: BinningConfig | None = None
-    """Whether and how the columns are divided into bins. `fill`, `limits`, `clip` and `missing_indicator` have no effect
-    on a column with bins. By default no column has bins."""
+    """Whether and how the columns are divided into bins. `fill`, `limits`, `clip` and `missing_indicator` have no
+    effect on a column with bins. By default no column has bins."""
     columns: dict[str, ColumnPreprocessing] = Field(default_factory=dict)
     """Different settings for single numeric columns, by name of the column. Options that are not given here keep the
     values set for all columns."""

@@ -7,6 +7,7 @@ Each bin has at least `MIN_ROWS` training rows. So a column of WOE values differ
 many rows, and a term of 0 and 1 is 1 in as many; see `fit`.
 """
 
+import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -206,7 +207,9 @@ class BinnedCategory(BinnedColumn):
     @property
     def labels(self) -> list[str]:
         """See the base."""
-        named = [[category for category, group in self.groups.items() if group == each] for each in range(len(self.bins))]
+        named = [
+            [category for category, group in self.groups.items() if group == each] for each in range(len(self.bins))
+        ]
         if self.other is not None:
             named[self.other].append("(other)")
         if self.missing is not None:
@@ -226,7 +229,7 @@ AnyBinned = Annotated[BinnedNumber | BinnedCategory, Field(discriminator="kind")
 def _intervals(bounds: Sequence[float]) -> list[str]:
     if not bounds:
         return ["has a value"]
-    inner = [f"in [{low:.6g}, {high:.6g})" for low, high in zip(bounds, bounds[1:], strict=False)]
+    inner = [f"in [{low:.6g}, {high:.6g})" for low, high in itertools.pairwise(bounds)]
     return [f"< {bounds[0]:.6g}", *inner, f">= {bounds[-1]:.6g}"]
 
 

@@ -59,6 +59,7 @@ def fit_columns(
     features: Features,
     rows: Rows | None,
     config: PreprocessingConfig,
+    *,
     labels: FloatVector | None = None,
     counted: Mapping[str, BinnedColumn] | None = None,
 ) -> tuple[tuple[FittedColumn, ...], dict[str, str]]:

@@ -24,6 +24,7 @@ On the training rows, **the mean square of every training column is at most 1** 
 depends on this bound: by Cauchy-Schwarz, the inner product of a column with a vector d is at most n * rms(d).
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Self
@@ -42,6 +43,9 @@ from trilateral.common.data.preprocessing.terms import ROWS_AT_A_TIME, AnyColumn
 from trilateral.common.data.preprocessing.whitening import fit_whitening
 
 _COLUMNS = TypeAdapter(tuple[Annotated[AnyColumn | AnyBinned, Field(discriminator="kind")], ...])
+
+_SCORE_BITS = 17
+"""Bits of a rounded score below 16; see `common.protocol.evaluation.round_scores`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +77,7 @@ class Preprocessing:
         intercept: bool,
         l2: float = 0.0,
         rows: Rows | None = None,
+        *,
         labels: FloatVector | None = None,
         counted: Mapping[str, BinnedColumn] | None = None,
     ) -> Self:
@@ -91,7 +96,7 @@ class Preprocessing:
             DataError: columns cannot be used: too large or too small to be squared, or too large without
                 standardisation; constant, if the settings refuse that. The text names them. Or no column is left.
         """
-        columns, left_out = fit_columns(features, rows, config, labels, counted)
+        columns, left_out = fit_columns(features, rows, config, labels=labels, counted=counted)
         if not columns:
             if not intercept:
                 raise no_feature(left_out)
@@ -134,9 +139,15 @@ class Preprocessing:
     def n_row_values(self) -> int:
         """How many values of a row determine its training columns.
 
-        Several terms may come from one column of the table, and whitening drops columns that depend on others.
+        Several terms may come from one column of the table, and whitening drops columns that depend on others. A column
+        in bins counts for the bits of its bin: a score, of 17 bits, may show them all to somebody who knows the
+        weights. The sum is rounded up.
         """
-        return min(len(self.features), self._rank)
+        bits = {
+            column.name: math.log2(len(column.bins) + 1) for column in self.columns if isinstance(column, BinnedColumn)
+        }
+        n_values = sum(min(bits.get(name, _SCORE_BITS) / _SCORE_BITS, 1.0) for name in self.features)
+        return min(math.ceil(round(n_values, 9)), self._rank)
 
     @property
     def _rank(self) -> int:

@@ -53,11 +53,14 @@ def test_merging_finds_the_largest_iv_of_all_monotone_partitions(
     ends = merge_bins(positive + negative, positive, rule)
 
     p, n = sum_merged(positive, ends), sum_merged(negative, ends)
-    assert ends[-1] == len(bins) and sorted(set(ends)) == ends and len(ends) <= max(max_bins, 1)
+    assert ends[-1] == len(bins)
+    assert sorted(set(ends)) == ends
+    assert len(ends) <= max(max_bins, 1)
     found = total_iv(p, n)
     assert found == pytest.approx(best_of_all(positive, negative, rule), abs=1e-9)
     if len(ends) > 1:
-        assert (p + n).min() >= min_rows and min(p.min(), n.min()) >= max(min_of_label, 1)
+        assert (p + n).min() >= min_rows
+        assert min(p.min(), n.min()) >= max(min_of_label, 1)
         assert (np.diff(p / (p + n)) >= -1e-12).all() or (np.diff(p / (p + n)) <= 1e-12).all()
 
 
