@@ -20,6 +20,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.batches import Batch
+from trilateral.common.protocol.binning import FineBins
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 from trilateral.common.protocol.row_roles import RolePiece
 
@@ -56,10 +57,12 @@ class Kind(StrEnum):
     """Shares of the gradient and of the losses, masked and rounded; each party to the coordinator."""
     WEIGHTS = "weights"
     """A party's share of the other's final weights; each party to the other."""
+    COUNTS = "counts"
+    """Shares of the counts of labels in the host's bins, in a bins job; host and coordinator to the guest."""
 
 
 ELEMENT_KINDS = frozenset(
-    {Kind.MASKED_COLUMNS, Kind.MASKED_SCORES, Kind.MASKED_RESIDUAL, Kind.DEALT, Kind.SUMS, Kind.WEIGHTS}
+    {Kind.MASKED_COLUMNS, Kind.MASKED_SCORES, Kind.MASKED_RESIDUAL, Kind.DEALT, Kind.SUMS, Kind.WEIGHTS, Kind.COUNTS}
 )
 """The kinds that consist of ring elements. All others consist of ciphertexts."""
 
@@ -388,8 +391,33 @@ class FinishJob:
 
 
 @dataclass(frozen=True)
+class BinSizes:
+    """Host to guest, in a bins job: its columns in fine bins, without names and bounds."""
+
+    columns: tuple[FineBins, ...]
+
+
+@dataclass(frozen=True)
+class MergedColumn:
+    """How fine bins of one of the host's columns were merged, and the labels in the merged bins."""
+
+    groups: tuple[int, ...]
+    """The number of the merged bin of each fine bin."""
+    n_positive: tuple[int, ...]
+    """Positive rows of each merged bin."""
+
+
+@dataclass(frozen=True)
+class MergedBins:
+    """Guest to host, in a bins job: what the guest's policy releases of the counts."""
+
+    columns: tuple[MergedColumn, ...]
+    """One for each of the host's columns, in their order; empty if the guest releases nothing."""
+
+
+@dataclass(frozen=True)
 class Finished:
-    """Party to coordinator: the party has made its part of the model."""
+    """Party to coordinator: the party has made its part of the model, or in a bins job has what it gets to know."""
 
 
 @dataclass(frozen=True)
@@ -476,6 +504,24 @@ class ScoresDue:
 
 
 @dataclass(frozen=True)
+class CountsDue:
+    """Party, in a bins job: numbers about its rows are about to leave. Count them before they do."""
+
+    equations: int
+    """How many equations they are, in the units of the ledger."""
+
+
+@dataclass(frozen=True)
+class BinsResult:
+    """Party, in a bins job: what it gets to know about the host's columns."""
+
+    bins: tuple[FineBins, ...]
+    """Their fine bins, one for each column."""
+    merged: tuple[MergedColumn, ...]
+    """How they were merged, and the labels in them; empty at a host to which the guest releases nothing."""
+
+
+@dataclass(frozen=True)
 class EvaluationRecord:
     """Guest: everything that it measured at w_e on the hold-out rows. Keep this for the model."""
 
@@ -502,11 +548,15 @@ class Result:
 
 @dataclass(frozen=True)
 class JobEnded:
-    """Coordinator: every party has its model (`loss` is set), or the job has failed."""
+    """Coordinator: every party has its result, or the job has failed.
+
+    A training that has finished has a loss. A bins job that has finished has `counted`.
+    """
 
     reason: str
     loss: float | None = None
     epochs: int = 0
+    counted: bool = False
 
 
 Message = (
@@ -528,6 +578,8 @@ Message = (
     | Waiting
     | RoundTimedOut
     | FinishJob
+    | BinSizes
+    | MergedBins
     | Finished
     | Failed
     | RoundReport
@@ -537,6 +589,8 @@ Message = (
     | StepTaken
     | ScoresDue
     | EvaluationRecord
+    | CountsDue
+    | BinsResult
     | Result
     | JobEnded
 )

@@ -38,6 +38,8 @@ class Purpose(IntEnum):
     """What masks the shares of the products of columns and labels. Session, host and guest."""
     SHARES = 10
     """The host's shares of the weights, and the masks a and b. Round, coordinator alone."""
+    COUNTS = 16
+    """m: what masks the parts of the counts of labels in bins. Session, host and coordinator."""
 
 
 def pair_seed(first: bytes, second: bytes) -> bytes:

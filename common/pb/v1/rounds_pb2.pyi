@@ -52,6 +52,8 @@ class _VectorKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """shares of the gradient and the losses, party to coordinator"""
     VECTOR_KIND_WEIGHTS: _VectorKind.ValueType  # 14
     """a share of the receiver's final weights, party to party"""
+    VECTOR_KIND_COUNTS: _VectorKind.ValueType  # 24
+    """shares of the counts of labels in bins, host or coordinator to guest"""
 
 class VectorKind(_VectorKind, metaclass=_VectorKindEnumTypeWrapper):
     """The vectors of one round: those of the Paillier protocol, with the paper's symbols, and those of shares."""
@@ -85,6 +87,8 @@ VECTOR_KIND_SUMS: VectorKind.ValueType  # 13
 """shares of the gradient and the losses, party to coordinator"""
 VECTOR_KIND_WEIGHTS: VectorKind.ValueType  # 14
 """a share of the receiver's final weights, party to party"""
+VECTOR_KIND_COUNTS: VectorKind.ValueType  # 24
+"""shares of the counts of labels in bins, host or coordinator to guest"""
 Global___VectorKind: typing_extensions.TypeAlias = VectorKind
 
 class _RolePurpose:
