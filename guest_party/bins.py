@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from secrets import token_bytes
 from typing import ClassVar
 
@@ -11,7 +10,7 @@ import numpy as np
 from trilateral.common.base.arrays import ElementVector
 from trilateral.common.base.errors import DataError, ProtocolError
 from trilateral.common.base.roles import Role
-from trilateral.common.protocol.binning import Counts, FineBins, MergeRule, choose_groups, sum_groups
+from trilateral.common.protocol.binning import Counts, FineBins, choose_groups, sum_groups
 from trilateral.common.protocol.ids import NONCE_BYTES, check_id_digest, id_digest
 from trilateral.common.protocol.messages import (
     BinSizes,
@@ -28,7 +27,7 @@ from trilateral.common.protocol.messages import (
     Message,
 )
 from trilateral.common.protocol.scales import GRADIENT_BITS
-from trilateral.common.protocol.shares.bins import MIN_BIN_ROWS, BinsData, BinsMachine
+from trilateral.common.protocol.shares.bins import MIN_BIN_ROWS, BinsData, BinsMachine, Release
 from trilateral.common.protocol.shares.counting import (
     MAX_FINE,
     are_valid,
@@ -44,16 +43,6 @@ from trilateral.common.shares.keys import Purpose
 
 _EQUATIONS_OF_A_CHECK = 1
 """Whether the counts fit the sizes of the bins is visible to the host, and is a bit about labels if the host lies."""
-
-
-@dataclass(frozen=True)
-class Release:
-    """What the guest merges, and whether it tells the host."""
-
-    rule: MergeRule
-    """What a merged bin needs."""
-    to_host: bool
-    """Whether the host is told the merged bins and their labels."""
 
 
 def released_equations(bins: Sequence[FineBins], merged: Sequence[MergedColumn], n_train: int) -> int:
@@ -97,7 +86,8 @@ class GuestBins(BinsMachine):
 
     def start(self) -> Iterator[Envelope]:
         """Ask the host to prove that it holds the same IDs."""
-        yield Envelope(Role.HOST, IdChallenge(self._nonce, self._data.n_rows, 0, draw_seed()))
+        # The guest has one column, its labels. The parties need no stream of their own, but there is a place for its seed.
+        yield Envelope(Role.HOST, IdChallenge(self._nonce, self._data.n_rows, 1, draw_seed()))
 
     def _handle_own(self, sender: Role, message: Message) -> Iterator[Envelope]:
         match message:

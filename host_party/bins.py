@@ -24,7 +24,7 @@ from trilateral.common.protocol.messages import (
     MergedBins,
     Message,
 )
-from trilateral.common.protocol.shares.bins import BinsData, BinsMachine
+from trilateral.common.protocol.shares.bins import BinsData, BinsMachine, Release
 from trilateral.common.protocol.shares.counting import (
     WINDOW_BYTES,
     add_host_share,
@@ -45,8 +45,9 @@ class HostBins(BinsMachine):
     role: ClassVar[Role] = Role.HOST
     peer: ClassVar[Role] = Role.GUEST
 
-    def __init__(self, data: BinsData, seed: bytes) -> None:
+    def __init__(self, data: BinsData, seed: bytes, release: Release) -> None:
         super().__init__(data, seed)
+        del release  # The guest merges.
         self._expect(first_bins(data.bins)[-1])
         self._sums = np.zeros(self._n_fine, np.uint64)
         self._nonces: tuple[bytes, bytes] | None = None

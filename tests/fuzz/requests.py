@@ -20,10 +20,8 @@ SCALARS: dict[int, st.SearchStrategy[Any]] = {
 
 
 def values_of(field: Any) -> st.SearchStrategy[Any]:
-    if field.message_type is not None:
-        value = requests(GetMessageClass(field.message_type))
-    else:
-        value = SCALARS[field.type]
+    message = field.message_type
+    value = SCALARS[field.type] if message is None else requests(GetMessageClass(message))
     return st.lists(value, max_size=20) if field.label == FieldDescriptor.LABEL_REPEATED else value
 
 

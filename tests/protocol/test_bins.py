@@ -1,6 +1,7 @@
 """Bins jobs in one process: the counts are exact, go to the guest alone, and nothing else is accepted."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,7 +55,8 @@ def test_the_guest_opens_exact_counts_and_merges_them(n_rows: int) -> None:
 def test_a_guest_that_releases_nothing_tells_the_host_nothing() -> None:
     codes, labels = rows()
     counted = count_labels(host_data(codes), guest_data(labels), to_host=False)
-    assert counted.results[Role.GUEST].merged and not counted.results[Role.HOST].merged
+    assert counted.results[Role.GUEST].merged
+    assert not counted.results[Role.HOST].merged
     assert counted.due[Role.GUEST] == 1
 
 
@@ -81,8 +83,8 @@ def test_k_bits_hold_every_count(n_rows: int, data: st.DataObject) -> None:
     h = np.array(data.draw(st.lists(st.integers(-n_rows, n_rows), min_size=1, max_size=5)))
     parts = [np.random.default_rng(0).integers(0, 2**64, len(h), np.uint64) for _ in range(2)]
     own = h.astype(np.int64).view(np.uint64) - parts[0] - parts[1]
-    sent = [sent_share(key, part, bits, subtract=place > 0) for place, part in enumerate(parts)]
-    assert open_counts(own, *sent, bits).tolist() == h.tolist()
+    host, dealt = (sent_share(key, part, bits, subtract=place > 0) for place, part in enumerate(parts))
+    assert open_counts(own, host, dealt, bits).tolist() == h.tolist()
 
 
 def test_messages_that_come_twice_change_nothing() -> None:
@@ -95,8 +97,8 @@ def test_messages_that_come_twice_change_nothing() -> None:
     assert twice.results[Role.HOST].merged == once.results[Role.HOST].merged
 
 
-def _changed(envelope: Envelope, **fields: object) -> Envelope:
-    return replace(envelope, message=replace(envelope.message, **fields))  # type: ignore[type-var]
+def _changed(envelope: Envelope, **fields: Any) -> Envelope:
+    return replace(envelope, message=replace(envelope.message, **fields))
 
 
 def _with_other_sizes(sender: Role, envelope: Envelope) -> list[Envelope]:

@@ -11,10 +11,10 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol.binning import FineBins, MergeRule
 from trilateral.common.protocol.messages import BinsResult, CountsDue, Envelope, JobEnded, Machine, Message, OpenJob
-from trilateral.common.protocol.shares.bins import BinsData
+from trilateral.common.protocol.shares.bins import BinsData, Release
 from trilateral.coordinator.bins import BinsCoordinator
 from trilateral.coordinator.shares.computation import SharesOffer
-from trilateral.guest_party.bins import GuestBins, Release
+from trilateral.guest_party.bins import GuestBins
 from trilateral.host_party.bins import HostBins
 
 Tamper = Callable[[Role, Envelope], list[Envelope]]
@@ -60,7 +60,7 @@ def make_machines(
     release = Release(rule or MergeRule(8, 10, 1), to_host)
     return {
         Role.COORDINATOR: coordinator,
-        Role.HOST: HostBins(host, seeds[Role.HOST]),
+        Role.HOST: HostBins(host, seeds[Role.HOST], release),
         Role.GUEST: GuestBins(guest, seeds[Role.GUEST], release),
     }
 

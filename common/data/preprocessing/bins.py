@@ -404,10 +404,8 @@ def fit_bins(
     Raises:
         NoBinsError: there are fewer than two bins.
     """
-    if config.method == "supervised":
-        fine = fit_fine(name, values, "quantile", MAX_FINE_BINS)
-    else:
-        fine = fit_fine(name, values, config.method, config.max_bins)
+    max_bins = MAX_FINE_BINS if config.method == "supervised" else config.max_bins
+    fine = fit_fine(name, values, "width" if config.method == "width" else "quantile", max_bins)
     positive = None if labels is None else fine.positive(labels)
     rule = merge_rule(config, len(values), 1 if config.needs_labels else 0)
     if config.method == "supervised" and positive is not None:

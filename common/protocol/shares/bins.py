@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
-from trilateral.common.protocol.binning import FineBins
+from trilateral.common.protocol.binning import FineBins, MergeRule
 from trilateral.common.protocol.messages import ElementPiece, Envelope, Kind, Message, Ready, SharesReady
 from trilateral.common.protocol.shares.counting import pieces
 from trilateral.common.protocol.shares.rows import RowRange
@@ -44,6 +44,16 @@ class BinsData:
     """Host: the fine bin of each training row in each column, shape (n_train, n_columns)."""
     labels: FloatVector = field(default_factory=lambda: np.zeros(0), repr=False)
     """Guest: of the training rows, in {-1, +1}, shape (n_train,)."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """What the guest merges, and whether it tells the host."""
+
+    rule: MergeRule
+    """What a merged bin needs."""
+    to_host: bool
+    """Whether the host is told the merged bins and their labels."""
 
 
 class BinsMachine(ABC):

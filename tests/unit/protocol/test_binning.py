@@ -23,7 +23,7 @@ BINS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, m
 def total_iv(positive: np.ndarray, negative: np.ndarray) -> float:
     if len(positive) == 1:
         return 0.0
-    return sum(
+    return math.fsum(
         (p / positive.sum() - n / negative.sum()) * math.log((p / positive.sum()) / (n / negative.sum()))
         for p, n in zip(positive, negative, strict=True)
     )
