@@ -86,7 +86,7 @@ class GuestBins(BinsMachine):
 
     def start(self) -> Iterator[Envelope]:
         """Ask the host to prove that it holds the same IDs."""
-        # The guest has one column, its labels. The parties need no stream of their own, but there is a place for its seed.
+        # The guest has one column, its labels. The message has a place for a seed that a bins job does not use.
         yield Envelope(Role.HOST, IdChallenge(self._nonce, self._data.n_rows, 1, draw_seed()))
 
     def _handle_own(self, sender: Role, message: Message) -> Iterator[Envelope]:

@@ -120,6 +120,14 @@ class BinnedColumn(FittedColumn):
             return None
         return information_values(positive, negative)
 
+    def bin_scores(self, weights: Sequence[float]) -> list[float]:
+        """Return the part of the score of each bin, from the weights of the terms."""
+        if self.woe:
+            values = self.woe_values
+            return [] if values is None else [weights[0] * float(value) for value in values]
+        of_bin = dict(zip(self._with_term, weights, strict=True))
+        return [of_bin.get(place, 0.0) for place in range(len(self.bins))]
+
     @property
     def _with_term(self) -> list[int]:
         """The bins that have a term, without WOE: all but the largest, which is the reference."""
