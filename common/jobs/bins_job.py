@@ -172,6 +172,13 @@ def _seen(fine: FineBins, merged: MergedColumn) -> HostColumn:
     return HostColumn(bins=bins)
 
 
+def bins_of_job(state: Path, binning: BinningConfig) -> Mapping[str, BinnedColumn] | None:
+    """Return the host's columns that a bins job has counted, whatever its rows; see `counted_columns`."""
+    if binning.job is None:
+        return None
+    return {column.name: column for column in load_bins(JobFolder(state, binning.job).bins).columns}
+
+
 def counted_columns(
     state: Path, dataset: DatasetConfig, job: JobConfig, table: PartyTable
 ) -> Mapping[str, BinnedColumn] | None:

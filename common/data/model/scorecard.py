@@ -156,7 +156,7 @@ def candidates(model: PartyModel) -> list[Candidate]:
     steps = model.steps
     correlations = _correlations(model)
     inflation = None if correlations is None else np.diag(np.linalg.pinv(correlations, hermitian=True))
-    found = []
+    found: list[Candidate] = []
     for column in steps.columns:
         parts = column.iv_parts if isinstance(column, BinnedColumn) else None
         iv = None if parts is None else float(parts.sum())

@@ -18,6 +18,7 @@ from trilateral.common.data.model.calibration import Uncalibrated
 from trilateral.common.data.model.model_file import DataSummary, PartyModel
 from trilateral.common.data.model.scorecard import Scale, candidates, scorecard, scorecard_csv, scorecard_json
 from trilateral.common.data.preprocessing import Preprocessing
+from trilateral.common.data.preprocessing.bins import BinnedNumber
 
 SCALE = Scale(600, 50, 20)
 
@@ -73,7 +74,8 @@ def test_the_points_of_both_parties_add_up_to_the_total(woe: bool) -> None:
         for column in part.steps.columns:
             n_rounded += 1
             values = frame[column.name].to_numpy()
-            place = np.searchsorted(column.bounds, values, side="right")  # type: ignore[attr-defined]
+            assert isinstance(column, BinnedNumber)
+            place = np.searchsorted(column.bounds, values, side="right")
             own = [row for row in rows if row.column == column.name]
             total += np.array([row.points for row in own])[place]
             whole += np.array([row.rounded for row in own])[place]
@@ -107,7 +109,7 @@ def test_columns_without_bins_have_no_points() -> None:
 def test_correlations_and_vif_are_those_of_the_training_rows(l2: float) -> None:
     part, frame = make_part(Role.GUEST, ["d", "e", "f"], l2=l2)
     terms = part.steps.expand(features_of(frame))
-    correlations = np.corrcoef(terms, rowvar=False)
+    correlations = np.asarray(np.corrcoef(terms, rowvar=False))
     vif = np.diag(np.linalg.inv(correlations))
     for place, row in enumerate(candidates(part)):
         assert row.vif == pytest.approx(vif[place], rel=1e-6)
