@@ -79,6 +79,11 @@ class Computation(Protocol):
         ...
 
     @property
+    def start(self) -> FloatVector | None:
+        """The point w at which the training starts, shape (n_columns,); None for zero."""
+        ...
+
+    @property
     def is_weighted(self) -> bool:
         """Whether samples have weights. The loss of a batch then depends on how much weight its rows have, too."""
         ...

@@ -54,6 +54,8 @@ class JobRecord:
                     "curvature": None if message.curvature is None else message.curvature.tolist(),
                     "holdout_loss": message.holdout_loss,
                 }
+                if message.information is not None:
+                    content["information"] = message.information.tolist()
                 self._journal.write_round(self._id, number, json.dumps(content).encode(), facts)
 
     def past(self) -> Past:
@@ -99,6 +101,7 @@ def _sizes(ready: Ready) -> dict[str, Any]:
             "penalty": ready.shares.penalty.tolist(),
             "weight_bits": ready.shares.weight_bits,
             "total_weight": ready.shares.total_weight,
+            "start": ready.shares.start.tolist(),
         }
     return sizes
 
@@ -107,7 +110,8 @@ def _read_ready(content: bytes) -> Ready:
     sizes = json.loads(content)
     shares = sizes.pop("shares", None)
     if shares is not None:
-        shares["penalty"] = np.asarray(shares["penalty"], dtype=np.float64)
+        for name in ("penalty", "start"):
+            shares[name] = np.asarray(shares.get(name, []), dtype=np.float64)
         shares = SharesReady(seed=b"", **shares)
     return Ready(**sizes, shares=shares)
 
@@ -118,4 +122,5 @@ def _read_observation(content: bytes) -> Observation | None:
     if fields["loss"] is None:
         return None
     gradient, curvature = (None if fields[name] is None else np.asarray(fields[name]) for name in VECTORS)
-    return Observation(fields["loss"], gradient, curvature, fields["holdout_loss"])
+    information = np.asarray(fields["information"]) if "information" in fields else None
+    return Observation(fields["loss"], gradient, curvature, fields["holdout_loss"], information)

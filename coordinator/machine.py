@@ -159,8 +159,8 @@ class CoordinatorMachine:
                 )
             if not _are_alike(now.shares, before.shares):
                 raise ProtocolError(
-                    f"the {party}'s hold-out rows, the size of its values, its penalty or its sample weights are not"
-                    " those with which the job began: restore its table and configuration, or start another job"
+                    f"the {party}'s hold-out rows, the size of its values, its penalty, its sample weights or its start"
+                    " are not those with which the job began: restore its table and configuration, or start another job"
                 )
 
     # --- a round
@@ -272,6 +272,7 @@ def _are_alike(now: SharesReady | None, before: SharesReady | None) -> bool:
         and math.isclose(now.total_weight, before.total_weight)
         and now.penalty.shape == before.penalty.shape
         and np.allclose(now.penalty, before.penalty, rtol=1e-6, atol=0)
+        and np.array_equal(now.start, before.start)
     )
 
 
@@ -283,5 +284,10 @@ def _record(round_number: int, observation: Observation | None) -> ObservationRe
     if observation is None:
         return ObservationRecord(round_number, None)
     return ObservationRecord(
-        round_number, observation.loss, observation.gradient, observation.curvature, observation.holdout_loss
+        round_number,
+        observation.loss,
+        observation.gradient,
+        observation.curvature,
+        observation.holdout_loss,
+        observation.information,
     )

@@ -15,6 +15,7 @@ from trilateral.common.protocol import logistic, taylor
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.evaluation import disclosed_log_loss, round_scores
+from trilateral.common.shares.information import pack
 from trilateral.coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
 from trilateral.coordinator.training import Training
 
@@ -100,20 +101,22 @@ def train_plain(
         penalty: P in the penalty w'Pw job.l2 / 2, symmetric, shape (n_columns, n_columns).
         holdout: columns and labels of the hold-out rows, for a job that evaluates on them during training.
         n_host: number of the host's columns, whose part of the hold-out scores is rounded before it leaves the host.
-        start: the guest's first weights, those of the last columns. The host's are 0, and so are the guest's if this is
-            left out. Protocol `shares` starts at 0.
+        start: the first weights, those of the last columns; the others are 0. Under `paillier` they are the guest's
+            secret start. Under `shares` they are those of a warm start, of all columns.
         sample_weights: c of any scale, shape (n_train,), for protocol `shares`; None stands for ones.
 
     Raises:
         OutOfRangeError: the training is given up. The text says what to change.
-        ValueError: the job evaluates on hold-out rows and there are none, or its protocol has no first or sample
-            weights.
+        ValueError: the job evaluates on hold-out rows and there are none, or its protocol has no sample weights;
+            or a warm start lacks columns.
     """
     if job.evaluate_every is not None and (holdout is None or not len(holdout[1])):
         raise ValueError("the job evaluates on hold-out rows: give their columns and labels")
     is_logistic = job.protocol == "shares"
-    if (start if is_logistic else sample_weights) is not None:
-        raise ValueError("only `paillier` starts away from 0, and only `shares` takes sample weights")
+    if sample_weights is not None and not is_logistic:
+        raise ValueError("only `shares` takes sample weights")
+    if start is not None and is_logistic and len(start) != columns.shape[1]:
+        raise ValueError("a warm start needs a weight for each column")
     if sample_weights is not None:
         sample_weights = sample_weights / np.mean(sample_weights)
     batches = Batches.of(job, len(columns))
@@ -139,15 +142,16 @@ def train_plain(
                 holdout_loss = logistic.logistic_loss(holdout[0] @ w, holdout[1])
             else:
                 holdout_loss = disclosed_log_loss(_scores_at_guest(holdout[0], w, n_host), holdout[1])
+        information = _information(columns, scores, sample_weights) if plan.information else None
         curvature = None
         if plan.direction is not None:
             X = columns[batches.curvature_rows(plan.batch, plan.curvature_draw)]
             curvature = taylor.hessian_product(X, plan.direction) + penalty_hessian @ plan.direction
-        return Observation(loss, slope if plan.gradient else None, curvature, holdout_loss)
+        return Observation(loss, slope if plan.gradient else None, curvature, holdout_loss, information)
 
-    training = Training(job, columns.shape[1], batches.count)
+    training = Training(job, columns.shape[1], batches.count, start=start if is_logistic else None)
     coef = np.zeros(columns.shape[1])
-    if start is not None:
+    if start is not None and not is_logistic:
         coef[-len(start) :] = start
     losses = []
     plan: RoundPlan | Conclusion | GivenUp = training.begin()
@@ -164,3 +168,9 @@ def train_plain(
 def _scores_at_guest(columns: FloatMatrix, coef: FloatVector, n_host: int) -> FloatVector:
     """Add the host's part of the scores, which is rounded before it leaves the host, and the guest's."""
     return round_scores(columns[:, :n_host] @ coef[:n_host]) + columns[:, n_host:] @ coef[n_host:]
+
+
+def _information(columns: FloatMatrix, scores: FloatVector, sample_weights: FloatVector | None) -> FloatVector:
+    """Return X'(c W)X of all training rows, packed."""
+    slopes = logistic.slope(scores) * (1 if sample_weights is None else sample_weights)
+    return pack(columns.T @ (columns * slopes[:, np.newaxis]))

@@ -10,6 +10,7 @@ import numpy as np
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.config.job import JobConfig
+from trilateral.common.protocol.batches import WHOLE_SET
 from trilateral.coordinator.optimisers.lbfgs import Lbfgs
 from trilateral.coordinator.optimisers.quasi_newton import GRADIENT_ERROR, QuasiNewton
 from trilateral.coordinator.optimisers.sgd import Sgd
@@ -34,6 +35,8 @@ class Training:
             out. By default, the parties themselves say that a round is void.
         gradient_error: standard deviation of the rounding error of a component of a gradient, under `shares`.
         is_weighted: whether samples have weights.
+        start: the point w at which the training begins, shape (n_columns,), under `shares`; None for zero. If the
+            parties cannot compute there, the training begins at zero.
 
     Raises:
         ValueError: a count is below 1, or lbfgs has several batches.
@@ -48,6 +51,7 @@ class Training:
         gradient_error: float = GRADIENT_ERROR,
         *,
         is_weighted: bool = False,
+        start: FloatVector | None = None,
     ) -> None:
         if n_columns < 1 or n_batches < 1:
             raise ValueError("a training needs at least one column and one batch")
@@ -57,11 +61,15 @@ class Training:
         """The current epoch, from 1 up. While the result is chosen, it is the last one."""
         self._job = job
         self._is_in_range = is_in_range
-        self._search = _search(job, n_columns, n_batches, gradient_error, is_weighted=is_weighted)
+        if start is None or not is_in_range(start):
+            start = np.zeros(n_columns)
+        self._search = _search(job, start, n_batches, gradient_error, is_weighted=is_weighted)
         self._position: FloatVector = np.zeros(n_columns)
         self._round = 0
         self._draws = 0
         self._plan: RoundPlan | None = None
+        self._found: Found | None = None
+        """The result of the search, while the step of inference is under way."""
 
     def begin(self) -> RoundPlan:
         """Start the training.
@@ -96,6 +104,11 @@ class Training:
             self._check(observation.curvature, asked=plan.direction is not None)
             if (observation.holdout_loss is None) != (plan.evaluate_at is None):
                 raise ValueError("the observation must have a hold-out loss exactly if the plan asks for one")
+            if (observation.information is None) == plan.information:
+                raise ValueError("the observation must have the information exactly if the plan asks for it")
+        if self._found is not None:
+            self._plan = None
+            return self._conclude(self._found, None if observation is None else observation.information)
         try:
             probe = self._search.send(observation)
             while not all(self._is_in_range(point) for point in probe.points):
@@ -127,12 +140,20 @@ class Training:
             note=probe.note,
             reached=probe.reached,
             evaluate_at=None if probe.evaluate is None else probe.evaluate - self._position,
+            information=probe.information,
         )
         return self._plan
 
-    def _end(self, outcome: Found | GivenUp) -> Conclusion | GivenUp:
+    def _end(self, outcome: Found | GivenUp) -> RoundPlan | Conclusion | GivenUp:
         if isinstance(outcome, GivenUp):
             return outcome
+        if self._job.inference and self._is_in_range(outcome.point):
+            self._found = outcome
+            probe = Probe(outcome.point, WHOLE_SET, gradient=False, reached=outcome.loss, information=True)
+            return self._next_round(probe)
+        return self._conclude(outcome, None)
+
+    def _conclude(self, outcome: Found, information: FloatVector | None) -> Conclusion:
         return Conclusion(
             round=self._round + 1,
             step=self._step_to(outcome.point),
@@ -141,6 +162,7 @@ class Training:
             epochs=outcome.epochs,
             converged=outcome.converged,
             reason=outcome.reason,
+            information=information,
         )
 
     def _step_to(self, point: FloatVector) -> FloatVector:
@@ -149,16 +171,16 @@ class Training:
         return step
 
 
-def _search(job: JobConfig, n_columns: int, n_batches: int, gradient_error: float, *, is_weighted: bool) -> Search:
-    algorithm = job.algorithm
+def _search(job: JobConfig, start: FloatVector, n_batches: int, gradient_error: float, *, is_weighted: bool) -> Search:
+    algorithm, n_columns = job.algorithm, len(start)
     if algorithm.name == "lbfgs":
         if n_batches != 1:
             raise ValueError("lbfgs works on the whole training set, as one batch")
         if job.protocol == "shares":
             quasi_newton = QuasiNewton(
-                n_columns, algorithm.memory, intercept=job.intercept, gradient_error=gradient_error
+                n_columns, algorithm.memory, intercept=job.intercept, gradient_error=gradient_error, start=start
             )
             return full_batch_search(quasi_newton, job)
         return full_batch_search(Lbfgs(n_columns, algorithm.memory), job)
     optimiser = Sgd(algorithm) if algorithm.name == "sgd" else Sqn(algorithm)
-    return minibatch_search(optimiser, job, n_columns, n_batches, is_weighted=is_weighted)
+    return minibatch_search(optimiser, job, start, n_batches, is_weighted=is_weighted)

@@ -25,11 +25,13 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.alignment.guest_session import CommonShard
 from trilateral.common.data.model.calibration import calibrate
+from trilateral.common.data.model.distributions import ShiftCounter, describe_shift
 from trilateral.common.data.model.model_file import PartyModel, check_half, load_model
 from trilateral.common.data.model.scoring import score_table
 from trilateral.common.data.model.spool import ScoredRows, ScoredShards
 from trilateral.common.data.party_data import describe_left_out
 from trilateral.common.data.tables.id_form import form_of
+from trilateral.common.jobs.drift_file import keep_shift
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.policy import check_prediction
 from trilateral.common.jobs.quota import IdQuota
@@ -78,7 +80,8 @@ class PredictionCounts:
         n_guest: rows of the guest's table.
         n_host: rows of the host's table.
         warnings: what the guest should check in its own table.
-        notes: which columns of the guest's table the model does not use although no setting excludes them, and why.
+        notes: which columns of the guest's table the model does not use although no setting excludes them, and why; and
+            how far rows and scores have shifted since the training, if there are enough of them.
         calibration: how far the probabilities can be trusted, in words.
     """
 
@@ -174,6 +177,7 @@ class _Prediction:
         self._rows = ScoredRows(folder, table.id_columns)
         self._name = token_bytes(PREDICTION_BYTES)
         self._warnings: list[str] = []
+        self._shift = ShiftCounter(model.distributions)
         self._over = threading.Event()
         """Ends the thread that reads the table."""
 
@@ -193,12 +197,16 @@ class _Prediction:
                 # A thread outlives its cancelled caller. Wait for it, because it may still write to the folder.
                 await self._alignments.computed()
                 self._rows.finish()
+        shift = self._shift.shift
+        folder = JobFolder(self._config.state, self._plan.job)
+        await self._alignments.compute(keep_shift, folder, self._plan.dataset, shift)
+        described = describe_shift(shift)
         return PredictionCounts(
             n_scored,
             self._rows.n_ids,
             n_host,
             warnings=tuple(self._warnings),
-            notes=tuple(describe_left_out(self._model.left_out)),
+            notes=(*describe_left_out(self._model.left_out), *([described] if described else [])),
             calibration=self._model.calibration_summary or "",
         )
 
@@ -239,7 +247,7 @@ class _Prediction:
 
         def read() -> list[str]:
             with ScratchSpace.of(self._config).open() as scratch:
-                return score_table(self._model, self._table, self._rows, report, scratch)
+                return score_table(self._model, self._table, self._rows, report, scratch, shift=self._shift)
 
         self._warnings = await self._alignments.compute(read)
 
@@ -332,7 +340,9 @@ class _Prediction:
         for ids in self._rows.written():
             scores = totals[start : start + len(ids)]
             start += len(ids)
-            n_scored += int(np.isfinite(scores).sum())
+            found = np.isfinite(scores)
+            n_scored += int(found.sum())
+            self._shift.add_scores(scores[found])
             self._on_stage(Stage("writing", start, self._rows.n_ids))
             self._files.write(ids, scores, lambda scores: calibrate(scores, calibration))
         return n_scored

@@ -62,7 +62,7 @@ ProtocolName = Literal["paillier", "shares"]
 """How the parties compute together; see `JobConfig.protocol`."""
 PAILLIER_OPTIONS = ("key_bits", "cipher", "slots")
 """Options of `JobConfig` that only the Paillier protocol has."""
-SHARES_OPTIONS = ("max_score",)
+SHARES_OPTIONS = ("max_score", "inference")
 """Options of `JobConfig` that only the protocol on shares has."""
 
 Algorithm = Annotated[Sgd | Sqn | Lbfgs, Field(discriminator="name")]
@@ -124,6 +124,10 @@ class JobConfig(Settings):
     """Training stops after this many evaluations in a row that do not lower the hold-out log loss by more than
     `tolerance`. The result is then the best evaluated model. Requires `evaluate_every`. By default evaluations do not
     affect training."""
+    start_from: JobName | None = None
+    """With `shares`: name of an earlier job with the same features, on the same or on other rows. Each party starts
+    from its part of that job's model, which saves rounds. The coordinator learns these weights. By default the training
+    starts at zero."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of the hold-out split and of the batches. It has no effect on cryptographic randomness."""
     key_bits: Annotated[int, Field(ge=256, le=8192, multiple_of=2)] = 2048
@@ -139,6 +143,10 @@ class JobConfig(Settings):
     """With `shares`: the loss is that of the logistic regression for scores (log-odds) up to this size. A row beyond it
     counts with a loss that is still convex, but is no longer the logistic one. A larger range takes more time and
     traffic."""
+    inference: bool = False
+    """With `shares`: whether each party gets the standard errors, p-values and confidence intervals of its own terms,
+    and the guest the deviance and likelihood-ratio test of the model. Requires `lbfgs`, `l2: 0` and no `patience`, and
+    `policy.share_inference` at both parties."""
 
     if not TYPE_CHECKING:  # A type checker derives the arguments from the fields.
 
@@ -172,6 +180,13 @@ class JobConfig(Settings):
             raise ValueError("lbfgs works on the whole training set: remove `batch`, or set it to `all`")
         if self.protocol == "shares" and self.algorithm.name == "sqn":
             raise ValueError("`shares` measures no curvature: set the algorithm to `lbfgs` or `sgd`")
+        if self.start_from is not None and self.protocol != "shares":
+            raise ValueError(
+                "`start_from` needs `protocol: shares`: under `paillier`, the guest's secret start protects its labels,"
+                " and the coordinator would learn a start; remove `start_from`, or set that protocol"
+            )
+        if self.start_from == self.name:
+            raise ValueError("`start_from` names the job itself: name an earlier job, or give this job another name")
         other, foreign = ("shares", SHARES_OPTIONS) if self.protocol == "paillier" else ("paillier", PAILLIER_OPTIONS)
         for name in foreign:
             # The job that travels has all options. At its default, an option has no effect.
@@ -181,6 +196,8 @@ class JobConfig(Settings):
             raise ValueError("`task: bins` counts on secret shares: set `protocol: shares`")
         if self.task == "bins" and self.holdout == "column":
             raise ValueError("`task: bins` counts the rows that `holdout` and `seed` leave: set `holdout` to a share")
+        if self.inference:
+            self._check_inference()
         if self.cipher == "reference" and self.slots not in (None, 1):
             raise ValueError("the reference cipher holds one value per ciphertext: remove `slots`, or set it to 1")
         if self.evaluate_every is not None and self.holdout == 0:
@@ -188,3 +205,20 @@ class JobConfig(Settings):
         if self.patience is not None and self.evaluate_every is None:
             raise ValueError("`patience` counts evaluations: set `evaluate_every`, or remove `patience`")
         return self
+
+    def _check_inference(self) -> None:
+        """Refuse inference where the result is no maximum of the likelihood."""
+        if self.algorithm.name != "lbfgs":
+            raise ValueError(
+                "`inference` needs a result at the maximum of the likelihood, where mini-batches do not end: set the"
+                " algorithm to `lbfgs`, or remove `inference`"
+            )
+        if self.l2 > 0:
+            raise ValueError(
+                "`inference` has no standard errors for penalised weights: set `l2: 0`, or remove `inference`"
+            )
+        if self.patience is not None:
+            raise ValueError(
+                "`inference` needs a training that goes on to the maximum of the likelihood: remove `patience` or"
+                " `inference`"
+            )

@@ -11,6 +11,7 @@ from trilateral.common.base.heap import trim_heap
 from trilateral.common.base.progress import Stage, report_progress
 from trilateral.common.config.dataset import ClassWeight, DatasetConfig, PreprocessingConfig
 from trilateral.common.config.job import JobConfig
+from trilateral.common.data.model.distributions import ColumnDistribution, fit_distributions
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.preprocessing.bins import BinnedColumn
 from trilateral.common.data.preprocessing.fit import N_PASSES
@@ -44,6 +45,10 @@ class PreparedData(PartyData):
     """The texts that meant a missing category; None if the file marked missing values itself."""
     sets: Mapping[str, int] = field(default_factory=dict)
     """How many rows each evaluation set has, in their order: the hold-out rows are the first set."""
+    distributions: Mapping[str, ColumnDistribution] = field(default_factory=dict)
+    """Histograms of the columns that the model uses, on the training rows."""
+    start: FloatVector | None = None
+    """The weights at which the training starts, shape (n_columns,), if it starts from an earlier model."""
 
 
 CheckSizes = Callable[[int], None]
@@ -131,7 +136,7 @@ def make_party_data(
         ConfigError: if there is no room for the training columns.
         DataError: if the table is too small for the job, or a feature or the weights cannot be used.
     """
-    train, sets = _split(len(table.ids), job, roles)
+    train, sets = split_rows(len(table.ids), job, roles)
     intercept = table.labels is not None and job.intercept
     _check_sizes(len(train), 1, job)  # How many features are left is not known yet.
     labels = None if table.labels is None else table.labels[train]
@@ -140,6 +145,7 @@ def make_party_data(
     n_features = len(preprocessing.terms)
     _check_sizes(len(train), n_features, job)
     check_sizes(len(train))
+    distributions = fit_distributions(table.features, train, preprocessing.features)
     trim_heap()
     columns = scratch.array(np.float64, (len(train), preprocessing.n_columns))
     for rows in preprocessing.transform_blocks(table.features, train):
@@ -174,10 +180,12 @@ def make_party_data(
     )
     left_out = {**table.left_out, **preprocessing.left_out}
     n_of_set = {name: len(rows) for name, rows in sets.items() if len(rows)}
-    return PreparedData(len(table.ids), table.ids.digest(), block, preprocessing, left_out, table.missing, n_of_set)
+    return PreparedData(
+        len(table.ids), table.ids.digest(), block, preprocessing, left_out, table.missing, n_of_set, distributions
+    )
 
 
-def _split(n_rows: int, job: JobConfig, roles: RoleVector | None) -> tuple[Rows, dict[str, Rows]]:
+def split_rows(n_rows: int, job: JobConfig, roles: RoleVector | None) -> tuple[Rows, dict[str, Rows]]:
     """Return the training rows, and the rows of each evaluation set by its name, each in ascending order.
 
     Raises:
@@ -210,7 +218,7 @@ def _held_out(table: PartyTable, preprocessing: Preprocessing, sets: Sequence[Ro
     return columns.finish()
 
 
-def check_labels(block: TrainingBlock) -> None:
+def check_labels(block: TrainingBlock, *, is_chosen: bool = False) -> None:
     """Check that there are training rows and hold-out rows of both labels.
 
     Both parties draw the split from the job's seed, so it cannot depend on the labels: the host would have to be told
@@ -218,6 +226,8 @@ def check_labels(block: TrainingBlock) -> None:
 
     Args:
         block: of the rows that both parties have. A block without labels passes. Rows of weight 0 do not count.
+        is_chosen: whether the other party has chosen the hold-out rows. Then they may have one label only, because a
+            refusal would tell the other party about the labels of rows of its choice.
 
     Raises:
         DataError: rows of a label are missing. The text does not say which. A note for the guest has the numbers.
@@ -226,7 +236,7 @@ def check_labels(block: TrainingBlock) -> None:
         return
     train = _counting_labels(block.labels, block)
     sides = {"training": (train, MIN_TRAIN_OF_LABEL), "hold-out": (block.holdout_labels, MIN_HOLDOUT_OF_LABEL)}
-    if not len(block.holdout_labels):
+    if is_chosen or not len(block.holdout_labels):
         del sides["hold-out"]
     if all(_count_rarer(labels) >= needed for labels, needed in sides.values()):
         return
@@ -234,8 +244,7 @@ def check_labels(block: TrainingBlock) -> None:
     if "hold-out" in sides:
         text = (
             f"training needs {MIN_TRAIN_OF_LABEL} training rows and {MIN_HOLDOUT_OF_LABEL} hold-out row of each label,"
-            " and the split of this job does not give that: set another `seed`, another `holdout`, or `holdout: 0`;"
-            " with `holdout: column`, correct the `split` of the dataset"
+            " and the split of this job does not give that: set another `seed`, another `holdout`, or `holdout: 0`"
         )
     error = DataError(f"{text}; the log of the guest has the numbers")
     for side, (labels, _) in sides.items():

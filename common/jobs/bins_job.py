@@ -15,11 +15,11 @@ from trilateral.common.data.preprocessing.bins import (
     Bin,
     BinnedColumn,
     FineColumn,
-    NoBinsError,
     fit_bins,
     fit_fine,
     merge_rule,
 )
+from trilateral.common.data.preprocessing.reasons import ConstantError
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.data.tables.table_file import table_sha256
 from trilateral.common.jobs.account import Account
@@ -97,7 +97,7 @@ class BinsWork:
                 continue
             try:
                 self._own.append(fit_bins(name, column[train], config, labels))
-            except NoBinsError as error:
+            except ConstantError as error:
                 self._left_out[name] = str(error)
 
     def _fit_fine(self, table: PartyTable, train: Rows) -> None:
@@ -107,7 +107,7 @@ class BinsWork:
                 continue
             try:
                 self._fine.append(fit_fine(name, column[train], "quantile", MAX_FINE_BINS))
-            except NoBinsError as error:
+            except ConstantError as error:
                 self._left_out[name] = str(error)
         n_fine = sum(len(each.bins.n_rows) for each in self._fine)
         if not 0 < n_fine <= MAX_FINE:
@@ -162,8 +162,8 @@ class BinsWork:
         for fine, merged in zip(self._fine, result.merged, strict=True):
             try:
                 self._own.append(fine.merged(merged.groups, np.array(merged.n_positive), woe=True))
-            except (NoBinsError, ValueError) as error:
-                self._left_out[fine.name] = str(error) if isinstance(error, NoBinsError) else "counts that do not fit"
+            except (ConstantError, ValueError) as error:
+                self._left_out[fine.name] = str(error) if isinstance(error, ConstantError) else "counts that do not fit"
 
 
 def _seen(fine: FineBins, merged: MergedColumn) -> HostColumn:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
+import numpy as np
+
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import (
     BadKeyError,
@@ -28,7 +30,8 @@ from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.bins_file import BinsFile, save_bins
-from trilateral.common.data.model.model_file import PartyModel, save_model
+from trilateral.common.data.model.model_file import NoModelError, PartyModel, load_model, save_model
+from trilateral.common.data.model.warm_start import warm_start
 from trilateral.common.data.party_data import (
     PreparedData,
     check_labels,
@@ -38,6 +41,7 @@ from trilateral.common.data.party_data import (
     describe_scores_beyond,
     make_party_data,
     read_party_table,
+    split_rows,
 )
 from trilateral.common.data.tables.gathering import release_freed_memory
 from trilateral.common.data.tables.id_form import describe_changes, form_of
@@ -45,6 +49,7 @@ from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.account import Account
 from trilateral.common.jobs.bins_job import BinsWork, counted_columns
+from trilateral.common.jobs.changed_rows import EVALUATED, TRAINED, UsedRows, check_changed_rows
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.job_account import JobAccount
@@ -53,6 +58,7 @@ from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.party_record import PartyRecord, RestoredMachine
 from trilateral.common.jobs.permission import Permission
 from trilateral.common.jobs.policy import (
+    check_chosen_rows,
     check_effective_rows,
     check_holdout,
     check_offer,
@@ -71,7 +77,7 @@ from trilateral.common.paillier.weak_keys import tabulate
 from trilateral.common.pb.v1.coordinator_pb2 import ReportWaitingRequest, ReportWaitingResponse
 from trilateral.common.protocol.alignment import Aligned, AlignmentProgress
 from trilateral.common.protocol.arithmetic import PaillierSession, Session, SharesSession
-from trilateral.common.protocol.block import PartyData, TrainingBlock
+from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.bounds import max_evaluations
 from trilateral.common.protocol.label_secrecy import draw_start
 from trilateral.common.protocol.messages import (
@@ -294,7 +300,9 @@ class PartyJobs(ProcessJobs):
         async def begin() -> Machine:
             if bins is not None:
                 with permission.recording():
-                    table = await self._read(runner, dataset, job, record, permission, scratch=scratch)
+                    table, common = await self._read(runner, dataset, job, record, permission, scratch=scratch)
+                    # Counts over rows that differ in one row show its label, as weights would.
+                    await runner.in_thread(self._check_changed_rows, job, record, common, None)
                     return await runner.in_thread(self._begin_bins, bins, table, dataset, offer.seed)
             # Nothing needs the key while the table is read.
             cipher = runner.beside(self._make_cipher, offer) if job.protocol == "paillier" else None
@@ -307,10 +315,11 @@ class PartyJobs(ProcessJobs):
                 self._check_rows(job, data)
                 permission.account = JobAccount(job, key.run_id, record, lambda: self._account_of(job.dataset), data)
                 await runner.in_thread(permission.account.open, self._quota)
-            start = await runner.in_thread(self._start, job, record, data.block)
-            permission.secrecy = await runner.in_thread(label_secrecy, job, data.block, secret_start=start is not None)
+            start = await runner.in_thread(self._start, job, record, data)
+            is_secret = start is not None and job.protocol == "paillier"
+            permission.secrecy = await runner.in_thread(label_secrecy, job, data.block, secret_start=is_secret)
             session = (
-                SharesSession(offer.seed, engine, scratch)
+                SharesSession(offer.seed, engine, scratch, start)
                 if cipher is None
                 else PaillierSession(await cipher, start, engine, scratch)
             )
@@ -397,14 +406,34 @@ class PartyJobs(ProcessJobs):
         self.journal.set_outcome(job_id, Outcome.FINISHED)
         log.info("job %s: bins of %d columns written", job.name, len(bins.columns) + len(bins.host_columns))
 
-    def _start(self, job: JobConfig, record: PartyRecord, block: TrainingBlock) -> FloatVector | None:
-        """Return the guest's secret first weights, the same in every session of a job.
+    def _start(self, job: JobConfig, record: PartyRecord, data: PreparedData) -> FloatVector | None:
+        """Return this party's first weights, the same in every session of a job; None for zero.
 
-        There are none at the host, nor under the protocol on shares, where no party learns a step.
+        Under Paillier, the guest's are secret. Under the protocol on shares, where no party learns a step, they are
+        those of an earlier model, if the job starts from one.
         """
         if self.role is Role.HOST or job.protocol == "shares":
-            return None
-        return record.start(lambda: draw_start(block.columns))
+            return data.start
+        return record.start(lambda: draw_start(data.block.columns))
+
+    def _earlier_model(self, name: str) -> PartyModel:
+        """Load the model from which a job starts.
+
+        Raises:
+            DataError: there is none, or it cannot be used.
+        """
+        try:
+            model = load_model(JobFolder(self.config.state, name).model)
+        except NoModelError:
+            raise DataError(
+                f"there is no model of job {name} to start from: name a finished job, or leave out `start_from`"
+            ) from None
+        except DataError as error:
+            log.error("%s", error)
+            raise DataError(f"the model of job {name} cannot be read: see the log of this process") from None
+        if model.role is not self.role:
+            raise DataError(f"the file for the model of job {name} holds the part of the other party")
+        return model
 
     def _begin_record(self, key: JobKey, job: JobConfig, job_id: bytes, known: Record | None) -> PartyRecord:
         if known is None:
@@ -488,12 +517,26 @@ class PartyJobs(ProcessJobs):
         scratch: Scratch,
     ) -> PreparedData:
         """Read the table and make the training columns. Nothing keeps the table, which the job needs no longer."""
-        table = await self._read(runner, dataset, job, record, permission, scratch=scratch)
+        table, common = await self._read(runner, dataset, job, record, permission, scratch=scratch)
         roles = None
         if job.holdout == "column":
             exchange = RoleExchange(self.role, Purpose.SPLIT, table.split, len(table.ids))
             roles = await self._row_roles(runner, Purpose.SPLIT, exchange, record)
-        return await runner.in_thread(self._prepare, table, dataset, job, scratch, roles)
+            if table.split is None:
+                check_chosen_rows(job, self.role)
+        if not record.resumed:
+            await runner.in_thread(self._check_changed_rows, job, record, common, roles)
+        return await runner.in_thread(self._prepare, table, dataset, job, record, scratch=scratch, roles=roles)
+
+    def _check_changed_rows(
+        self, job: JobConfig, record: PartyRecord, common: UsedRows, roles: RoleVector | None
+    ) -> None:
+        train, sets = split_rows(len(common.rows), job, roles)
+        used = {TRAINED: train}
+        if job.evaluate_every is not None:
+            used[EVALUATED] = next(iter(sets.values()))
+        in_table = {fact: replace(common, rows=common.rows[rows]) for fact, rows in used.items()}
+        check_changed_rows(self.journal, record.id, job, in_table, policy=self.config.policy, role=self.role)
 
     async def _row_roles(
         self, runner: MachineRunner, purpose: Purpose, exchange: RoleExchange, record: PartyRecord
@@ -514,14 +557,17 @@ class PartyJobs(ProcessJobs):
         permission: Permission,
         *,
         scratch: Scratch,
-    ) -> PartyTable:
-        """Read the party's table, and select the rows that both parties have."""
-        if job.aligned:
-            return await self._read_all(runner, dataset, job, record, scratch)
-        if record.resumed:
+    ) -> tuple[PartyTable, UsedRows]:
+        """Read the party's table, and select the rows that both parties have; also return which these are."""
+        if job.aligned or record.resumed:
             table = await self._read_all(runner, dataset, job, record, scratch)
+            n_rows = len(table.ids)
+            rows = np.arange(n_rows) if job.aligned else record.common_rows(n_rows)
+            common = UsedRows(await runner.in_thread(table.ids.digest), rows, n_rows)
+            if job.aligned:
+                return table, common
             with self._naming(dataset):
-                return await runner.in_thread(table.select, record.common_rows(len(table.ids)))
+                return await runner.in_thread(table.select, rows), common
         with self._aligner.expect(runner.key, permission.check_again) as alignment:
             table = await self._read_all(runner, dataset, job, record, scratch)
             try:
@@ -541,8 +587,9 @@ class PartyJobs(ProcessJobs):
             raise DataError(
                 "the host and the guest have no IDs in common: compare how both write their IDs, and see `id_form`"
             )
+        common = UsedRows(await runner.in_thread(table.ids.digest), aligned.rows, len(table.ids))
         with self._naming(dataset):
-            return await runner.in_thread(table.select, aligned.rows)
+            return await runner.in_thread(table.select, aligned.rows), common
 
     async def _read_all(
         self, runner: MachineRunner, dataset: DatasetConfig, job: JobConfig, record: PartyRecord, scratch: Scratch
@@ -565,8 +612,10 @@ class PartyJobs(ProcessJobs):
         table: PartyTable,
         dataset: DatasetConfig,
         job: JobConfig,
+        record: PartyRecord,
+        *,
         scratch: Scratch,
-        roles: RoleVector | None = None,
+        roles: RoleVector | None,
     ) -> PreparedData:
         def check(n_train: int) -> None:
             check_sizes(job, self.config.policy, n_train, self.role)
@@ -575,7 +624,13 @@ class PartyJobs(ProcessJobs):
         with self._naming(dataset):
             counted = counted_columns(self.config.state, dataset, job, table)
             data = make_party_data(table, dataset.preprocessing, job, check, scratch, roles=roles, counted=counted)
-            check_labels(data.block)
+            check_labels(data.block, is_chosen=roles is not None and table.split is None)
+            if job.start_from is not None:
+                earlier = self._earlier_model(job.start_from)
+                rows, _ = split_rows(len(table.ids), job, roles)
+                columns, intercept = data.block.columns, data.preprocessing.intercept
+                start = record.start(lambda: warm_start(earlier, table.features, rows, columns, intercept=intercept))
+                data = replace(data, start=start)
         if few := describe_few_labels(data.block):
             log.warning("job %s: %s", job.name, few)
         for text in describe_left_out(data.left_out):

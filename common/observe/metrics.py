@@ -6,7 +6,7 @@ or a key. A reader of the metrics learns the names of running jobs and their mea
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.progress import Stage
 from trilateral.common.base.roles import Role
 from trilateral.common.compute.engine import Cluster
+from trilateral.common.data.model.distributions import Shift
 from trilateral.common.observe.events import (
     Direction,
     Event,
@@ -52,6 +53,7 @@ LOSS_DECIMALS = 6
 """Decimals of a loss, the same as of an evaluation. At full precision, the mean loss at known scores would be an
 equation for the labels."""
 ROUND_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 150, 600)
+ONLINE_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1, 5)
 LAG_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 
 NO_ROUND = RoundKey(0, 0)
@@ -93,6 +95,9 @@ class Metrics(Collector):
         self._clock = clock
         self._jobs: dict[str, _Job] = {}
         self._free: int | None = None
+        self._shifts: Mapping[str, Shift] = {}
+        self.read_shifts: Callable[[], Mapping[str, Shift]] = dict
+        """Reads the newest shift of the rows that each job's model has scored, by name of the job."""
         self.peers: Mapping[Role, Peer] = {}
         """The processes that this one calls."""
         self.certificates: Certificates | None = None
@@ -129,6 +134,20 @@ class Metrics(Collector):
         self._refusals = counter(
             PREFIX + "refusals", "Calls that this process has refused, by kind of reason.", ["reason"]
         )
+        self._points = counter(
+            PREFIX + "online_points", "At the host: points of the guest that it has answered, for online scores."
+        )
+        self._scored = counter(
+            PREFIX + "online_rows",
+            "At the guest: rows that were asked for online, by result: scored, or which party lacks the ID.",
+            ["result"],
+        )
+        self._online_seconds = Histogram(
+            PREFIX + "online_seconds",
+            "At the guest: seconds for each answered request for online scores.",
+            buckets=ONLINE_BUCKETS,
+            registry=self.registry,
+        )
         self._round_seconds = Histogram(
             PREFIX + "round_seconds",
             "Seconds from the start of a round's last attempt to the end of the round.",
@@ -147,6 +166,7 @@ class Metrics(Collector):
             (self._rounds, ("complete", "void")),
             (self._attempts, ("first", "further")),
             (self._refusals, (reason for _, reason in STATUS.values())),
+            (self._scored, ("scored", "not_at_the_host", "not_at_the_guest")),
         ):
             for value in values:
                 metric.labels(value)
@@ -177,12 +197,31 @@ class Metrics(Collector):
         """Count a call that was refused."""
         self._refusals.labels(reason_of(error)).inc()
 
+    def answered_points(self, n_points: int) -> None:
+        """Count points of the guest that the host has answered."""
+        self._points.inc(n_points)
+
+    def scored_online(self, seconds: float, lacking: Sequence[Role | None]) -> None:
+        """Count a request for online scores at the guest.
+
+        Args:
+            seconds: how long it took.
+            lacking: for each row, the party that lacks its ID; None if it was scored.
+        """
+        self._online_seconds.observe(seconds)
+        for party in lacking:
+            self._scored.labels("scored" if party is None else f"not_at_the_{party.value}").inc()
+
     def late(self, seconds: float) -> None:
         """Count seconds by which the event loop was late."""
         self._lag.observe(max(seconds, 0.0))
 
     def look_at_disk(self) -> None:
-        """Measure the free space on the state folder's disk. If that file system hangs, this call does not return."""
+        """Measure the free space on the state folder's disk, and read the newest shifts.
+
+        If that file system hangs, this call does not return.
+        """
+        self._shifts = self.read_shifts()
         try:
             self._free = shutil.disk_usage(self._state).free
         except OSError:  # The folder is gone. The jobs report that.
@@ -305,6 +344,16 @@ class Metrics(Collector):
             "certificate_expiry_timestamp_seconds",
             "When this process's certificate expires.",
             [({}, each.expires.timestamp()) for each in certificates],
+        )
+        yield _gauge(
+            "score_psi",
+            "PSI of the score between hold-out rows and the last rows that the model of a job has scored.",
+            [({"job_name": name}, each.psi) for name, each in self._shifts.items() if each.psi is not None],
+        )
+        yield _gauge(
+            "column_csi_max",
+            "Largest CSI of a column between training rows and the last rows that the model of a job has scored.",
+            [({"job_name": name}, max(each.csi.values())) for name, each in self._shifts.items() if each.csi],
         )
         yield from self._collect_engine()
         free = [] if self._free is None else [self._free]

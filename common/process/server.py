@@ -4,8 +4,9 @@ import asyncio
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -20,8 +21,9 @@ from trilateral.common.compute.engine import OpenEngine
 from trilateral.common.compute.local import LocalEngine
 from trilateral.common.config.live import Difference
 from trilateral.common.config.process import ProcessConfig
+from trilateral.common.jobs.drift_file import newest_shifts
 from trilateral.common.observe.audit import LOG, Audit
-from trilateral.common.observe.metrics import Metrics
+from trilateral.common.observe.metrics import MAX_SHOWN, Metrics
 from trilateral.common.observe.scraping import scraped
 from trilateral.common.process.description import ProcessServicer
 from trilateral.common.process.engine import cluster_of
@@ -83,12 +85,15 @@ class RoleParts:
         servicers: the servicer of each service, by the name of the service.
         configured: everything else that reads the configuration as its attribute `config`, which changes while the
             process runs.
+        running: entered once this process has locked its state folder, and left when it stops: what goes on besides
+            the jobs.
         close: called after the jobs have ended.
     """
 
     jobs: Jobs
     servicers: Mapping[str, Servicer]
     configured: Sequence[Configured] = ()
+    running: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     close: Callable[[], Awaitable[None]] = _do_nothing
 
 
@@ -170,7 +175,8 @@ async def _serve(
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, live.ask)
     asyncio.get_running_loop().set_exception_handler(log_without_text)
     parts.jobs.metrics.certificates = certificates
-    async with scraped(config.metrics.listen, parts.jobs.metrics):
+    parts.jobs.metrics.read_shifts = partial(newest_shifts, config.state, MAX_SHOWN)
+    async with scraped(config.metrics.listen, parts.jobs.metrics), parts.running():
         await server.start()
         watch = asyncio.create_task(live.watch())
         try:

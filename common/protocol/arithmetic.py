@@ -91,6 +91,8 @@ class SharesSession:
     """Runs the work on the partitions of the table."""
     scratch: Scratch = field(default=IN_MEMORY, repr=False)
     """Holds what grows with the rows."""
+    start: FloatVector | None = field(default=None, repr=False)
+    """The weights at which the training starts, shape (n_columns,); None for zero."""
 
 
 Session = PaillierSession | SharesSession
@@ -180,6 +182,10 @@ class Arithmetic(Weights, Protocol):
     @property
     def has_coef(self) -> bool:
         """Whether `coef` is the result of the training, once `finish` was called."""
+        ...
+
+    def largest_score(self) -> float:
+        """Return the largest size of this party's part of the score of a training row, once `coef` is the result."""
         ...
 
     def holdout_part(self, offset: FloatVector | None = None) -> FloatVector:
@@ -373,6 +379,10 @@ class PaillierArithmetic(ABC):
     @abstractmethod
     def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected[VectorPiece]]:
         """See Arithmetic."""
+
+    def largest_score(self) -> float:
+        """See Arithmetic."""
+        return max(float(np.abs(self._columns[rows] @ self._coef).max()) for rows in blocks_of(self._n_train))
 
     def holdout_part(self, offset: FloatVector | None = None) -> FloatVector:
         """See Arithmetic."""

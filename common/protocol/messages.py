@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+import numpy as np
 from gmpy2 import mpz
 
 from trilateral.common.base.arrays import ElementVector, FloatVector
@@ -60,10 +61,33 @@ class Kind(StrEnum):
     COUNTS = "counts"
     """Shares of the counts of labels in the host's bins, in a bins job; host and coordinator to the guest."""
 
+    DEALT_SLOPES = "dealt_slopes"
+    """In the step of inference, corrections that turn streams into shares; coordinator to each party. See
+    `shares.information`."""
+    UNWEIGHTED_SLOPES = "unweighted_slopes"
+    """In the step of inference with sample weights, the host's share of the slopes under a mask; host to guest."""
+    MASKED_SLOPES = "masked_slopes"
+    """In the step of inference, a party's share of the slopes under a mask; each party to the other."""
+    ROUNDED_SLOPES = "rounded_slopes"
+    """The same of the rounded slopes, under another mask; each party to the other."""
+    SLOPE_COLUMNS = "slope_columns"
+    """In the step of inference, a share of the products of slopes and columns under a mask; from the party with fewer
+    columns to the other."""
 
-ELEMENT_KINDS = frozenset(
-    {Kind.MASKED_COLUMNS, Kind.MASKED_SCORES, Kind.MASKED_RESIDUAL, Kind.DEALT, Kind.SUMS, Kind.WEIGHTS, Kind.COUNTS}
+
+SLOPE_KINDS = frozenset(
+    {Kind.DEALT_SLOPES, Kind.UNWEIGHTED_SLOPES, Kind.MASKED_SLOPES, Kind.ROUNDED_SLOPES, Kind.SLOPE_COLUMNS}
 )
+"""The kinds of the step of inference alone."""
+ELEMENT_KINDS = SLOPE_KINDS | {
+    Kind.MASKED_COLUMNS,
+    Kind.MASKED_SCORES,
+    Kind.MASKED_RESIDUAL,
+    Kind.DEALT,
+    Kind.SUMS,
+    Kind.WEIGHTS,
+    Kind.COUNTS,
+}
 """The kinds that consist of ring elements. All others consist of ciphertexts."""
 
 
@@ -149,6 +173,8 @@ class SharesReady:
     """Guest: fraction bits of the sample weights; None if every row has the same weight."""
     total_weight: float = 0.0
     """Guest: sum of the sample weights of the training rows; 0 if every row has the same weight."""
+    start: FloatVector = field(default_factory=lambda: np.zeros(0), repr=False)
+    """This party's weights at which the training starts, shape (n_columns,); empty if it starts at zero."""
 
 
 @dataclass(frozen=True)
@@ -219,6 +245,9 @@ class BeginRound:
     gradient that the other party is shown has one number for each of them."""
     shares: RoundShares | None = None
     """None under the Paillier protocol, and in a journal. With shares, `step` is empty and `evaluate_at` is None."""
+    information: bool = False
+    """Whether the round is the step of inference, which comes after all others: it asks for the Fisher information of
+    the training rows at w_k, and for nothing else."""
 
     @property
     def evaluates(self) -> bool:
@@ -268,8 +297,8 @@ class ElementPiece:
     elements: ElementVector = field(repr=False)
     """Of all columns, in the layout of `shares.layout`: shape (n_rows * n_columns,)."""
     digest: bytes = b""
-    """With `Kind.MASKED_RESIDUAL`: what the sender has computed from the scores of these rows. Both parties must have
-    computed the same; see `shares.kernels`."""
+    """With `Kind.MASKED_RESIDUAL` and `Kind.MASKED_SLOPES`: what the sender has computed from the scores of these rows.
+    Both parties must have computed the same; see `shares.kernels`."""
 
     @property
     def n_ciphertexts(self) -> int:
@@ -388,6 +417,19 @@ class FinishJob:
     share: ElementVector | None = field(default=None, repr=False)
     """Under the protocol on shares, in place of `step`: the receiver's shares of the final w, the host's columns first,
     at `shares.format.MODEL_FRACTION_BITS`, shape (n_host + n_guest,). None in a journal."""
+    inference: "OwnCovariance | None" = field(default=None, repr=False)
+    """With the job's `inference`; None in a journal."""
+
+
+@dataclass(frozen=True, eq=False)
+class OwnCovariance:
+    """What the coordinator tells a party about the accuracy of its own weights."""
+
+    covariance: FloatVector
+    """Covariance of the party's w in training units: the elements on and above the diagonal, row by row, with 6
+    significant digits. Empty if the information cannot be inverted, or was not measured."""
+    warnings: Sequence[str] = ()
+    """Why the figures are missing or may be wrong, as public texts for people."""
 
 
 @dataclass(frozen=True)
@@ -482,6 +524,7 @@ class ObservationRecord:
     gradient: FloatVector | None = None
     curvature: FloatVector | None = None
     holdout_loss: float | None = None
+    information: FloatVector | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -544,6 +587,12 @@ class Result:
     holdout_scores: FloatVector | None = None
     evaluations: Sequence[EvaluationRecord] = ()
     """Guest: the evaluations during the training, in order."""
+    inference: OwnCovariance | None = None
+    """With the job's `inference`."""
+    n_peer_columns: int = 0
+    """Training columns of the other party."""
+    largest_score: float = 0.0
+    """With the job's `inference`: the largest part of a training row's score that this party's columns have."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from trilateral.common.pb.v1 import (
     guest_pb2,
     host_pb2,
     jobs_pb2,
+    online_pb2,
     party_pb2,
     prediction_pb2,
     process_pb2,
@@ -50,6 +51,7 @@ from trilateral.common.protocol.messages import (
     Message,
     OpenJob,
     OutOfRange,
+    OwnCovariance,
     Ready,
     RoundShares,
     RowsDone,
@@ -60,7 +62,7 @@ from trilateral.common.protocol.messages import (
     WeightShares,
 )
 from trilateral.common.protocol.row_roles import ROLE_PIECE, Purpose, RolePiece
-from trilateral.common.protocol.shares.bounds import MAX_NORM_BITS
+from trilateral.common.protocol.shares.bounds import MAX_INFERENCE_COLUMNS, MAX_NORM_BITS
 from trilateral.common.protocol.shares.counting import MAX_FINE
 from trilateral.common.rpc.codec import (
     MAX_TOTAL,
@@ -87,13 +89,27 @@ from trilateral.common.rpc.codec import (
 )
 from trilateral.common.rpc.elements import ElementsRequest, decode_elements, pack_elements, unpack_elements
 
+MAX_WARNINGS = 16
+"""Maximum number of warnings about standard errors in one message."""
+_MAX_COVARIANCE = MAX_INFERENCE_COLUMNS * (MAX_INFERENCE_COLUMNS + 1) // 2
+
 Permission: TypeAlias = Literal["start", "stop", "watch"]
 Fields: TypeAlias = dict[str, Any]
 """Fields of a request, without those of the `JobKey`."""
 MessageT = TypeVar("MessageT", bound=Message)
 
 
-_FILES = (alignment_pb2, coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, prediction_pb2, process_pb2)
+_FILES = (
+    alignment_pb2,
+    coordinator_pb2,
+    guest_pb2,
+    host_pb2,
+    jobs_pb2,
+    online_pb2,
+    party_pb2,
+    prediction_pb2,
+    process_pb2,
+)
 _CONTRACT: dict[str, MethodDescriptor] = {
     f"/{service.full_name}/{method.name}": method
     for file in _FILES
@@ -269,6 +285,7 @@ def _encode_begin(message: BeginRound) -> Fields:
         "over": message.over,
         "peer_columns": message.peer_columns,
         "shares": None if message.shares is None else _encode_round_shares(message.shares),
+        "information": message.information,
     }
 
 
@@ -287,6 +304,7 @@ def _decode_begin(request: party_pb2.BeginRoundRequest) -> BeginRound:
         over=request.over,
         peer_columns=request.peer_columns,
         shares=_decode_round_shares(request.shares) if request.HasField("shares") else None,
+        information=request.information,
     )
 
 
@@ -328,14 +346,29 @@ def _encode_finish(message: FinishJob) -> Fields:
         "reason": message.reason,
         "round_loss": message.round_loss,
         "share": None if message.share is None else pack_elements(message.share),
+        "inference": None if message.inference is None else _encode_covariance(message.inference),
     }
+
+
+def _encode_covariance(own: OwnCovariance) -> party_pb2.OwnCovariance:
+    return party_pb2.OwnCovariance(covariance=own.covariance.tolist(), warnings=own.warnings)
+
+
+def _decode_covariance(own: party_pb2.OwnCovariance) -> OwnCovariance:
+    if len(own.warnings) > MAX_WARNINGS:
+        refuse(f"{len(own.warnings)} warnings about standard errors; the maximum is {MAX_WARNINGS}")
+    covariance = decode_floats(own.covariance, "covariance", _MAX_COVARIANCE)
+    return OwnCovariance(covariance, tuple(map(decode_text, own.warnings)))
 
 
 def _decode_finish(request: party_pb2.FinishJobRequest) -> FinishJob:
     step, loss = decode_floats(request.step, "step"), decode_float(request.loss, "loss")
     round_loss = decode_float(request.round_loss, "round_loss") if request.HasField("round_loss") else None
     share = unpack_elements(request.share, "shares of the final weights") if request.HasField("share") else None
-    return FinishJob(request.round, step, loss, request.epochs, decode_text(request.reason), round_loss, share)
+    inference = _decode_covariance(request.inference) if request.HasField("inference") else None
+    return FinishJob(
+        request.round, step, loss, request.epochs, decode_text(request.reason), round_loss, share, inference
+    )
 
 
 def _encode_check(message: Waiting) -> Fields:
@@ -471,7 +504,8 @@ def _decode_stage(request: coordinator_pb2.ReportProgressRequest) -> StageProgre
 def _encode_ready(message: Ready) -> Fields:
     shares = None
     if message.shares is not None:
-        shares = coordinator_pb2.SharesReady(**asdict(message.shares) | {"penalty": message.shares.penalty.tolist()})
+        vectors = {"penalty": message.shares.penalty.tolist(), "start": message.shares.start.tolist()}
+        shares = coordinator_pb2.SharesReady(**asdict(message.shares) | vectors)
     return {"n_train": message.n_train, "n_columns": message.n_columns, "round": message.round, "shares": shares}
 
 
@@ -490,8 +524,11 @@ def _decode_shares_ready(shares: coordinator_pb2.SharesReady, n_columns: int) ->
         refuse(f"{shares.n_holdout} hold-out rows, norms of {bits[0]} bits and singular values of {bits[1]} bits")
     if (penalty < 0).any() or total_weight < 0:
         refuse("a negative penalty or total weight")
+    start = decode_floats(shares.start, "start")
+    if len(start) not in (0, n_columns):
+        refuse(f"a start of {len(start)} weights for {n_columns} columns")
     weight_bits = decode_weight_bits(shares.weight_bits) if shares.HasField("weight_bits") else None
-    return SharesReady(decode_seed(shares.seed), shares.n_holdout, *bits, penalty, weight_bits, total_weight)
+    return SharesReady(decode_seed(shares.seed), shares.n_holdout, *bits, penalty, weight_bits, total_weight, start)
 
 
 def _encode_rows_done(message: RowsDone) -> Fields:
@@ -602,12 +639,20 @@ def _elements(name: str, kinds: Iterable[Kind], senders: frozenset[Role]) -> Vec
     )
 
 
-_BETWEEN_PARTIES = (Kind.MASKED_COLUMNS, Kind.MASKED_SCORES, Kind.MASKED_RESIDUAL, Kind.WEIGHTS)
+_BETWEEN_PARTIES = (
+    Kind.MASKED_COLUMNS,
+    Kind.MASKED_SCORES,
+    Kind.MASKED_RESIDUAL,
+    Kind.WEIGHTS,
+    Kind.MASKED_SLOPES,
+    Kind.ROUNDED_SLOPES,
+    Kind.SLOPE_COLUMNS,
+)
 
 ROUTES: tuple[Route, ...] = (
     _message("PartyService/OpenJob", _COORDINATOR, OpenJob, _encode_open, _decode_open),
     _message("PartyService/BeginRound", _COORDINATOR, BeginRound, _encode_begin, _decode_begin),
-    _elements("PartyService/SendElements", [Kind.DEALT, Kind.COUNTS], _COORDINATOR),
+    _elements("PartyService/SendElements", [Kind.DEALT, Kind.DEALT_SLOPES, Kind.COUNTS], _COORDINATOR),
     _message("PartyService/FinishJob", _COORDINATOR, FinishJob, _encode_finish, _decode_finish),
     _message("PartyService/CheckJob", _COORDINATOR, Waiting, _encode_check, _decode_check),
     _message("PartyService/FailJob", _COORDINATOR, Failed, _encode_end, _decode_end),
@@ -621,7 +666,7 @@ ROUTES: tuple[Route, ...] = (
     _message("GuestService/ProveIds", _HOST, IdProof, _encode_proof, _decode_proof),
     _message("GuestService/SendRowRoles", _HOST, RolePiece, _encode_roles, _decode_roles),
     _vectors("GuestService/SendVector", {Kind.SCORES: _HOST, Kind.SQUARES: _HOST, Kind.SCORE_CHANGE: _HOST}),
-    _elements("GuestService/SendElements", [*_BETWEEN_PARTIES, Kind.COUNTS], _HOST),
+    _elements("GuestService/SendElements", (*_BETWEEN_PARTIES, Kind.UNWEIGHTED_SLOPES, Kind.COUNTS), _HOST),
     _message("GuestService/SendBinSizes", _HOST, BinSizes, _encode_bin_sizes, _decode_bin_sizes),
     _message("GuestService/SendHoldoutScores", _HOST, HoldoutScores, _encode_holdout, _decode_holdout),
     _message("CoordinatorService/ReportProgress", _PARTIES, StageProgress, _encode_stage, _decode_stage),
@@ -644,6 +689,9 @@ ROUTES: tuple[Route, ...] = (
     Route("PredictionService/SettleShard", _GUEST),
     Route("PredictionService/GetScores", _GUEST),
     Route("PredictionService/ClosePrediction", _GUEST),
+    Route("OnlineService/GetList", _GUEST),
+    Route("OnlineService/AnswerPoints", _GUEST),
+    Route("ScoreService/Score", _GUEST),
     Route("JobService/StartJob", permission="start"),
     Route("JobService/GetJob", permission="watch"),
     Route("JobService/ListJobs", permission="watch"),

@@ -28,6 +28,11 @@ Rounds to within 1e-4 and 1e-6 of the minimum on the paper's data, with the erro
 | step -4 g from w = 0, as for the Taylor loss | 5, 8 | 7, 10 |
 | step -g / p(1-p) from w = 0 | 5, 7 | 7, 10 |
 
+**A warm start** begins at weights w_0 of an earlier model. Round 1 shows f and g there. The first step is -g / p(1-p)
+for the p whose entropy is f: at a model with the loss f, the mean curvature is about that of a constant probability
+with this loss. If g consists of rounding errors, or the step is estimated to gain less than the tolerance, round 1 is
+the only one.
+
 Other candidates save at most one round and were left out. Pairs made conjugate to each other reach 1e-6 in one round
 less where f is nearly quadratic, and fail where it is not. A Hessian modelled from the moments of normal scores, in
 place of a multiple of I, changes nothing. Neither does the loss as a third condition on the pairs, and it would bring
@@ -65,34 +70,48 @@ MIN_RATE = 1e-7
 MAX_FAILURES_AT_START = 2
 """Steps from e that may fail before a round is spent on e itself."""
 
+WARM_FLATTEST = 2.0
+"""From a warm start, the first steps are short and few. They show less of the flat directions than those from zero, so
+in the estimate of the gap these are taken to be at least this many times as flat as the mean."""
+
 CUT = 1 / 8
 """Factor that shortens a step that took a value out of range."""
 
 
 class QuasiNewton:
-    """The base point and the trial point of one training, relative to where it starts. A `FullBatchOptimiser`.
+    """The base point and the trial point of one training. A `FullBatchOptimiser`.
 
     Args:
         n_columns: columns of both parties together.
         memory: M, the number of pairs to keep.
         intercept: whether the last column is all ones.
         gradient_error: standard deviation of the rounding error of a component of a gradient.
+        start: the first point, shape (n_columns,); None for zero.
     """
 
-    def __init__(self, n_columns: int, memory: int, *, intercept: bool, gradient_error: float = GRADIENT_ERROR) -> None:
-        self.base: FloatVector = np.zeros(n_columns)
+    def __init__(
+        self,
+        n_columns: int,
+        memory: int,
+        *,
+        intercept: bool,
+        gradient_error: float = GRADIENT_ERROR,
+        start: FloatVector | None = None,
+    ) -> None:
+        self.base: FloatVector = np.zeros(n_columns) if start is None else start
         self.loss = math.inf
         """f at the base point. Short steps add the difference that the gradients show, so it is less noisy than f."""
         self.trial: FloatVector = self.base
-        """The point where loss and gradient are needed next, shape (n_columns,). The first one is w = 0."""
+        """The point where loss and gradient are needed next, shape (n_columns,). The first one is the start."""
         self.is_observed = False
-        """Whether a round has shown the base point, and it is not the start."""
+        """Whether a round has shown the base point, and it is not zero."""
         self._gradient: FloatVector | None = None
         self._pairs = CurvaturePairs(memory)
         self._intercept = intercept
         self._error = gradient_error * math.sqrt(n_columns)
         self._is_assumed = False
         self._scale = 4.0
+        self._least_flattest = 0.0
         self._descent: FloatVector = np.zeros(n_columns)
         self._gaps: list[float] = []
         self._losses: list[float] = []
@@ -194,8 +213,16 @@ class QuasiNewton:
         return bool(np.linalg.norm(self._gradient) <= 2 * self._error)
 
     def _start(self, loss: float, gradient: FloatVector) -> None:
-        """Choose the first step from f and its gradient at w = 0."""
+        """Choose the first step from f and its gradient at the start."""
         self.loss, self._gradient = loss, gradient
+        if self.base.any():
+            rate = _rate_with_entropy(loss)
+            self._scale = 1 / (rate * (1 - rate))
+            self._least_flattest = WARM_FLATTEST * self._scale
+            self.is_observed = True
+            self._losses.append(loss)
+            self._aim(gradient)
+            return
         rate = 0.5
         if self._intercept:
             rate = float(np.clip(0.5 - gradient[-1], MIN_RATE, 1 - MIN_RATE))
@@ -222,6 +249,7 @@ class QuasiNewton:
         else:
             self._descent = _within(MAX_FIRST_STEP, self._scale * gradient)
             flattest = self._scale
+        flattest = max(flattest, self._least_flattest)
         if self._failures == 0:
             self._gaps.append(max(float(gradient @ self._descent), flattest * float(gradient @ gradient)) / 2)
         else:
@@ -230,6 +258,16 @@ class QuasiNewton:
         self.trial = self.base - self._descent
         if self._is_assumed and self._failures >= MAX_FAILURES_AT_START:
             self.trial = self.base
+
+
+def _rate_with_entropy(loss: float) -> float:
+    """Return the p <= 1/2 for which -p log p - (1-p) log(1-p) is the loss; 1/2 for a larger loss."""
+    low, high = MIN_RATE, 0.5
+    for _ in range(60):
+        rate = (low + high) / 2
+        entropy = -rate * math.log(rate) - (1 - rate) * math.log(1 - rate)
+        low, high = (rate, high) if entropy < loss else (low, rate)
+    return high
 
 
 def _largest_inverse_curvature(pairs: CurvaturePairs) -> float:

@@ -79,6 +79,8 @@ class PaillierComputation:
 
     unit = "ciphertexts"
     is_weighted = False
+    start = None
+    """See `computation.Computation.start`. Nobody but the guest knows where it starts."""
 
     def __init__(
         self, job: JobConfig, n_train: int, n_columns: Mapping[Role, int], check: Check, decrypt: Decrypt

@@ -27,12 +27,12 @@ NOT_LOWER = f"{MAX_FAILURES + 1} steps in a row did not lower the loss"
 class FullBatchOptimiser(Protocol):
     """An optimiser that works on the whole training set, from a base point by way of trial points.
 
-    Points have shape (n_columns,) and are relative to where the training starts.
+    Points have shape (n_columns,). Under `paillier` they are relative to the guest's secret start.
     """
 
     @property
     def base(self) -> FloatVector:
-        """The best point so far. At the start it is 0."""
+        """The best point so far. At the start it is where the training begins."""
         ...
 
     @property
@@ -47,7 +47,7 @@ class FullBatchOptimiser(Protocol):
 
     @property
     def trial(self) -> FloatVector:
-        """The point where loss and gradient are needed next. The first one is 0."""
+        """The point where loss and gradient are needed next. The first one is where the training begins."""
         ...
 
     @property
@@ -106,7 +106,7 @@ def full_batch_search(optimiser: FullBatchOptimiser, job: JobConfig) -> Search:
     for epoch in range(1, job.epochs + 1):
         reached = None if math.isinf(optimiser.loss) else optimiser.loss
         base = optimiser.base
-        evaluate = base if stopping.is_due(epoch) and base.any() else None
+        evaluate = base if stopping.is_due(epoch) and base.any() and reached is not None else None
         seen = yield Probe(optimiser.trial, Batch(epoch), note=note, reached=reached, evaluate=evaluate)
         note = None
         if seen is None or seen.gradient is None or not seen.is_finite:

@@ -34,7 +34,7 @@ NO_RESULT = (
 
 
 def minibatch_search(
-    optimiser: MinibatchOptimiser, job: JobConfig, n_columns: int, n_batches: int, *, is_weighted: bool = False
+    optimiser: MinibatchOptimiser, job: JobConfig, start: FloatVector, n_batches: int, *, is_weighted: bool = False
 ) -> Search:
     """Take one step per batch until the mean loss of an epoch is within the tolerance of the previous epoch's.
 
@@ -53,12 +53,12 @@ def minibatch_search(
     Args:
         optimiser: chooses the steps.
         job: the job's settings.
-        n_columns: columns of both parties together.
+        start: the first point, shape (n_columns,), with the columns of both parties.
         n_batches: batches in an epoch.
         is_weighted: whether samples have weights.
     """
     stopping = EarlyStopping(job)
-    point = best_point = np.zeros(n_columns)
+    point = best_point = start
     window = n_batches if is_weighted else 1
     recent: deque[float] = deque(maxlen=window)
     best_loss = math.inf if window == 1 else MARGIN  # The loss of a model without weights.

@@ -36,9 +36,11 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Limits, Policy, ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
+from trilateral.common.data.model import distributions
 from trilateral.common.data.model.model_file import load_model
 from trilateral.common.data.model.spool import ScoredRows, ScoredShards
 from trilateral.common.data.tables.id_list import Ids
+from trilateral.common.jobs.drift_file import DRIFT, newest_shifts
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.quota import COUNTER, IDS_COUNTER, IdQuota
 from trilateral.common.pb.v1 import prediction_pb2
@@ -200,6 +202,28 @@ async def test_scores_match_plain_numpy_on_the_joined_rows_in_the_guests_order(j
     guests = world.rows[Role.GUEST]["id"]
     assert pd.read_csv(world.folder / "missing.csv")["id"].tolist() == [one for one in guests if one.startswith("only")]
     assert world.nothing_is_left()
+
+
+async def test_each_party_reports_how_far_its_rows_have_shifted_and_nothing_of_few_rows(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with world.host() as peer:
+        counts = await world.predict(peer)
+        assert not any(note.startswith("shift") for note in counts.notes)
+        assert not any(newest_shifts(world.configs[role].state, 10) for role in world.rows)
+        monkeypatch.setattr(distributions, "MIN_REPORTED_ROWS", N_COMMON)
+        counts = await world.predict(peer, "again.csv")
+    (note,) = (note for note in counts.notes if note.startswith("shift"))
+    assert note.startswith("shift since the training: PSI of the score ")
+    (line,) = (record.getMessage() for record in caplog.records if "shift since" in record.getMessage())
+    assert line.startswith(f"job {JOB.name}: dataset {NEW}: shift since the training: CSI of")
+    for role, table in world.rows.items():
+        (shift,) = newest_shifts(world.configs[role].state, 10).values()
+        assert shift.n_rows == len(table)
+        assert set(shift.csi) == set(load_model(world.model_path(role)).steps.features)
+        assert (shift.psi is None) == (role is Role.HOST)
+        assert (world.model_path(role).parent / DRIFT).stat().st_mode & 0o777 == 0o600
 
 
 async def test_tables_with_the_same_ids_need_no_intersection(world: World) -> None:

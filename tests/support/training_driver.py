@@ -103,9 +103,17 @@ class Run:
         return self.end
 
 
-def drive(job: JobConfig, n_columns: int, n_batches: int, observe: Observe, *, is_weighted: bool = False) -> Run:
+def drive(
+    job: JobConfig,
+    n_columns: int,
+    n_batches: int,
+    observe: Observe,
+    *,
+    is_weighted: bool = False,
+    start: FloatVector | None = None,
+) -> Run:
     """Train as a party lives it: the weights are what the steps make of the origin."""
-    training = Training(job, n_columns, n_batches, is_weighted=is_weighted)
+    training = Training(job, n_columns, n_batches, is_weighted=is_weighted, start=start)
     w: FloatVector = np.zeros(n_columns)
     plans, points, losses = [], [], []
     plan: RoundPlan | Conclusion | GivenUp = training.begin()
@@ -121,5 +129,5 @@ def drive(job: JobConfig, n_columns: int, n_batches: int, observe: Observe, *, i
     return Run(plan, plans, points, losses)
 
 
-def drive_problem(problem: Problem, observe: Observe | None = None) -> Run:
-    return drive(problem.job, problem.columns.shape[1], problem.n_batches, observe or exact(problem))
+def drive_problem(problem: Problem, observe: Observe | None = None, start: FloatVector | None = None) -> Run:
+    return drive(problem.job, problem.columns.shape[1], problem.n_batches, observe or exact(problem), start=start)

@@ -151,7 +151,7 @@ def fit_calibration(scores: FloatVector, labels: FloatVector, method: Method, ra
         return Uncalibrated(reason=SAYS_NONE)
     if min((labels > 0).sum(), (labels < 0).sum()) < FOLDS:
         return InterceptOnly(
-            b=_fit_offset(scores, rate), reason=f"fewer than {FOLDS} hold-out rows have the rarer label"
+            b=fit_offset(scores, rate), reason=f"fewer than {FOLDS} hold-out rows have the rarer label"
         )
     return _fit(scores, labels, method)
 
@@ -232,7 +232,7 @@ def _fit(scores: FloatVector, labels: FloatVector, method: Literal["platt", "iso
     return _fit_platt(scores, labels) if method == "platt" else _fit_isotonic(scores, labels)
 
 
-def _fit_offset(scores: FloatVector, rate: float) -> float:
+def fit_offset(scores: FloatVector, rate: float) -> float:
     """Return b so that the mean of 1 / (1 + exp(-(u + b))) over the scores u is `rate`."""
     from scipy.optimize import brentq
 
@@ -259,13 +259,13 @@ def _fit_platt(scores: FloatVector, labels: FloatVector) -> Platt:
     constant = Platt(a=0.0, b=float(logit(targets.mean())))
     if spread <= 1e-12 * float(np.abs(scores).max()):
         return constant
-    slope, intercept = _least_log_loss((scores - centre) / spread, targets)
+    slope, intercept = least_log_loss((scores - centre) / spread, targets)
     if slope <= 0:
         return constant
     return Platt(a=slope / spread, b=intercept - slope * centre / spread)
 
 
-def _least_log_loss(scores: FloatVector, targets: FloatVector) -> tuple[float, float]:
+def least_log_loss(scores: FloatVector, targets: FloatVector) -> tuple[float, float]:
     """Return the a and b for which 1 / (1 + exp(-(a u + b))) has the least log loss against targets in (0, 1).
 
     Newton's method. A step is halved until it lowers the loss by a quarter of what the slope promises; the best step

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
@@ -9,11 +10,12 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import Counted, DataError
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.features import Categories, Features
+from trilateral.common.data.model.distributions import ShiftCounter
 from trilateral.common.data.model.model_file import PartyModel
-from trilateral.common.data.model.spool import ScoredRows
 from trilateral.common.data.party_data import describe_repeated
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.tables.id_form import normalise
+from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import stream_table
 from trilateral.common.scratch.arrays import IN_MEMORY, Scratch
 
@@ -22,12 +24,37 @@ _MIN_KNOWN = 0.01
 this frequent in the training rows."""
 
 
+class ScoreSink(Protocol):
+    """Receives the scored rows of a table, such as `ScoredRows` and `ScoredIds`."""
+
+    @property
+    def n_ids(self) -> int:
+        """The number of rows added so far."""
+        ...
+
+    def add(self, ids: Ids, written: Ids, scores: FloatVector) -> None:
+        """Add rows, in the order of the table.
+
+        Args:
+            ids: the IDs in their normal form.
+            written: the same IDs as they are written.
+            scores: this party's parts of the scores, shape (n_added,).
+        """
+        ...
+
+    def finish(self) -> None:
+        """Take note that the last row was added."""
+        ...
+
+
 def score_table(
     model: PartyModel,
     dataset: DatasetConfig,
-    rows: ScoredRows,
+    rows: ScoreSink,
     on_progress: Callable[[int], None],
     scratch: Scratch = IN_MEMORY,
+    *,
+    shift: ShiftCounter | None = None,
 ) -> list[str]:
     """Read a table in bounded memory, score its rows and add them to `rows`.
 
@@ -37,6 +64,7 @@ def score_table(
         rows: receives the scored rows and is finished at the end.
         on_progress: is called after each chunk with the number of rows so far. Its exceptions end the reading.
         scratch: where the columns lie if rows that are far apart may have to be merged.
+        shift: counts the rows for the shift since the training.
 
     Returns:
         Warnings for this party only: a sentence about the rows that repeat an ID, and one for each categorical column
@@ -55,6 +83,8 @@ def score_table(
     for chunk in stream_table(dataset, steps.features, categorical, missing=model.missing, scratch=scratch):
         n_repeated += chunk.n_repeated
         scores = score_features(steps, weights, chunk.features)
+        if shift is not None:
+            shift.add(chunk.features)
         for column in known:
             values = chunk.features[column.name]
             if isinstance(values, Categories):
@@ -71,6 +101,23 @@ def score_table(
         if n_known[name] < _MIN_KNOWN * count
     ]
     return [repeated, *unknown] if repeated else unknown
+
+
+def count_shift(model: PartyModel, dataset: DatasetConfig, shift: ShiftCounter, scratch: Scratch = IN_MEMORY) -> None:
+    """Read a table in bounded memory, and count its rows for the shift since the training.
+
+    Args:
+        model: this party's part of the model.
+        dataset: the settings of the table. Only the ID and the features of the model are read.
+        shift: counts the rows.
+        scratch: where the columns lie if rows that are far apart may have to be merged.
+
+    Raises:
+        DataError: the table cannot be used. The text has the column and the number of faulty rows.
+    """
+    steps = model.steps
+    for chunk in stream_table(dataset, steps.features, steps.texts, missing=model.missing, scratch=scratch):
+        shift.add(chunk.features)
 
 
 def score_features(steps: Preprocessing, weights: FloatVector, features: Features) -> FloatVector:

@@ -22,8 +22,10 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.config.dataset import ColumnBinning
 from trilateral.common.config.settings import Settings
 from trilateral.common.data.features import Categories, Column
+from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 from trilateral.common.data.preprocessing.formulas import Filled, Formula, Lookup, Number, Piecewise
-from trilateral.common.data.preprocessing.terms import MIN_ROWS, CategoryColumn, FittedColumn, is_fraction
+from trilateral.common.data.preprocessing.reasons import ConstantError
+from trilateral.common.data.preprocessing.terms import CategoryColumn, FittedColumn, is_fraction
 from trilateral.common.protocol.binning import (
     MAX_FINE_BINS,
     Counts,
@@ -38,10 +40,6 @@ from trilateral.common.protocol.binning import (
 )
 
 FEW_BINS = f"fewer than two bins of at least {MIN_ROWS} training rows (see `preprocessing.binning`)"
-
-
-class NoBinsError(Exception):
-    """A column cannot be divided into bins. The text continues the words "column 'name' has"."""
 
 
 class Bin(Settings):
@@ -279,13 +277,13 @@ class FineColumn:
             woe: whether its term is the WOE.
 
         Raises:
-            NoBinsError: all fine bins are merged into one, or a WOE needs labels that a bin does not have.
+            ConstantError: all fine bins are merged into one, or a WOE needs labels that a bin does not have.
         """
         n_rows = sum_groups(np.array(self.bins.n_rows), groups)
         if len(n_rows) < 2:
-            raise NoBinsError(FEW_BINS)
+            raise ConstantError(FEW_BINS)
         if n_positive is not None and woe and (n_positive.min() < 1 or (n_rows - n_positive).min() < 1):
-            raise NoBinsError("a bin with rows of one label only")
+            raise ConstantError("a bin with rows of one label only")
         positive: Sequence[int | None] = [None] * len(n_rows) if n_positive is None else n_positive.tolist()
         bins = [Bin(n_rows=rows, n_positive=each) for rows, each in zip(n_rows.tolist(), positive, strict=True)]
         missing, other = (None if each is None else groups[each] for each in (self.missing, self.other))
@@ -309,7 +307,7 @@ def fit_fine(name: str, values: Column, method: Literal["quantile", "width"], ma
         max_bins: the most bins, those of missing values and rare categories included for text.
 
     Raises:
-        NoBinsError: there are fewer than two bins.
+        ConstantError: there are fewer than two bins.
     """
     if isinstance(values, Categories):
         return _fine_text(name, values, max_bins)
@@ -317,7 +315,7 @@ def fit_fine(name: str, values: Column, method: Literal["quantile", "width"], ma
     missing = np.isnan(numbers)
     present = numbers[~missing]
     if len(present) < MIN_ROWS:
-        raise NoBinsError(FEW_BINS)
+        raise ConstantError(FEW_BINS)
     smallest, largest = float(present.min()), float(present.max())
     if method == "quantile":
         cuts = np.quantile(present, np.arange(1, max_bins) / max_bins)
@@ -338,7 +336,7 @@ def _fine_text(name: str, values: Categories, max_bins: int) -> FineColumn:
     frequent = np.flatnonzero(counts >= MIN_ROWS)
     frequent = np.sort(frequent[np.argsort(-counts[frequent], kind="stable")][: max_bins - 1])
     if not len(frequent):
-        raise NoBinsError(FEW_BINS)
+        raise ConstantError(FEW_BINS)
     place_of = np.full(len(values.levels) + 1, len(frequent), np.uint8)
     place_of[frequent] = np.arange(len(frequent))
     codes, missing = place_of[values.codes[:]], values.missing
@@ -381,7 +379,7 @@ def _fine(
         codes[missing] = place
     n_rows = np.bincount(codes, minlength=n_present + has_missing)
     if len(n_rows) < 2:
-        raise NoBinsError(FEW_BINS)
+        raise ConstantError(FEW_BINS)
     sizes = FineBins(tuple(n_rows.tolist()), ordered=text is None, has_missing=has_missing)
     return FineColumn(name, sizes, codes, np.zeros(0) if bounds is None else bounds, place, text, other)
 
@@ -410,7 +408,7 @@ def fit_bins(
         labels: of the training rows, in {-1, +1}; None at a party without labels.
 
     Raises:
-        NoBinsError: there are fewer than two bins.
+        ConstantError: there are fewer than two bins.
     """
     max_bins = MAX_FINE_BINS if config.method == "supervised" else config.max_bins
     fine = fit_fine(name, values, "width" if config.method == "width" else "quantile", max_bins)

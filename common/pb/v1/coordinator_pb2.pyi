@@ -184,6 +184,7 @@ class SharesReady(google.protobuf.message.Message):
     WEIGHT_BITS_FIELD_NUMBER: builtins.int
     TOTAL_WEIGHT_FIELD_NUMBER: builtins.int
     SPREAD_BITS_FIELD_NUMBER: builtins.int
+    START_FIELD_NUMBER: builtins.int
     seed: builtins.bytes
     """the party's part of the seed of the streams that it shares with the coordinator"""
     n_holdout: builtins.int
@@ -200,6 +201,10 @@ class SharesReady(google.protobuf.message.Message):
     def penalty(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """one number for each column; empty without an L2 penalty"""
 
+    @property
+    def start(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """the party's weights at which the training starts; empty if it starts at zero"""
+
     def __init__(
         self,
         *,
@@ -210,9 +215,10 @@ class SharesReady(google.protobuf.message.Message):
         weight_bits: builtins.int | None = ...,
         total_weight: builtins.float = ...,
         spread_bits: builtins.int = ...,
+        start: collections.abc.Iterable[builtins.float] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_weight_bits", b"_weight_bits", "weight_bits", b"weight_bits"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_weight_bits", b"_weight_bits", "n_holdout", b"n_holdout", "norm_bits", b"norm_bits", "penalty", b"penalty", "seed", b"seed", "spread_bits", b"spread_bits", "total_weight", b"total_weight", "weight_bits", b"weight_bits"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_weight_bits", b"_weight_bits", "n_holdout", b"n_holdout", "norm_bits", b"norm_bits", "penalty", b"penalty", "seed", b"seed", "spread_bits", b"spread_bits", "start", b"start", "total_weight", b"total_weight", "weight_bits", b"weight_bits"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_weight_bits", b"_weight_bits"]) -> typing.Literal["weight_bits"] | None: ...
 
 Global___SharesReady: typing_extensions.TypeAlias = SharesReady

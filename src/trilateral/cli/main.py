@@ -31,6 +31,7 @@ for command in (
     jobs.resume,
     guest.align,
     guest.predict,
+    guest.score,
     state.backup,
     state.restore,
 ):

@@ -1,9 +1,9 @@
-"""``trilateral model``: show or export a party's part of a model."""
+"""``trilateral model``: show, compare, watch or export a party's part of a model."""
 
 import re
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,11 @@ from trilateral.cli.command import public_errors
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.permissions import explain
 
-app = typer.Typer(help="Show or export a party's part of a model.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from trilateral.common.config.dataset import DatasetConfig
+    from trilateral.common.data.model.model_file import PartyModel
+
+app = typer.Typer(help="Show, compare, watch or export a party's part of a model.", no_args_is_help=True)
 
 ModelArgument = Annotated[
     str,
@@ -27,11 +31,23 @@ ConfigOption = Annotated[
 ]
 
 
+ScoresOption = Annotated[
+    list[Path] | None,
+    typer.Option("--scores", metavar="FILE", help="Scores by the first model, then by the second, from `predict`."),
+]
+LabelsOption = Annotated[
+    str | None,
+    typer.Option("--labels", metavar="NAME", help="Labels of these rows: name of a dataset with `label`."),
+]
+
+
 class Format(StrEnum):
     """Format of an export."""
 
     SKLEARN = "sklearn"
     CSV = "csv"
+    PMML = "pmml"
+    ONNX = "onnx"
 
 
 @app.command()
@@ -52,25 +68,29 @@ def export(
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="File to write.")],
     format_: Annotated[
         Format,
-        typer.Option("--format", help="The coefficients of scikit-learn as JSON, or a table of weights as CSV."),
+        typer.Option(
+            "--format",
+            help="The coefficients of scikit-learn as JSON, a table of weights as CSV, or the part with its "
+            "preprocessing as PMML or ONNX.",
+        ),
     ],
     config: ConfigOption = None,
 ) -> None:
-    """Write the weights for other programs."""
+    """Write a part for other programs: its weights, or everything that computes its scores."""
     from trilateral.common.base.files import write_whole
-    from trilateral.common.data.model.export import scikit_learn_json, weights_csv
     from trilateral.common.data.model.model_file import load_model
 
     with public_errors():
         part = load_model(_find(model, config))
         if out.exists():
             raise ConfigError(f"--out {out}: the file exists: choose another name, or remove the file")
-        text = scikit_learn_json(part) if format_ is Format.SKLEARN else weights_csv(part)
+        content = _written(part, format_)
         try:
-            write_whole(out, text)
+            write_whole(out, content)
         except OSError as error:
             raise ConfigError(f"--out {out}: cannot be written: {explain(error, out)}") from error
-        typer.echo(f"{out}: weights of the {part.role}'s part of the model of job {part.job.name}")
+        what = "weights of " if format_ in {Format.SKLEARN, Format.CSV} else ""
+        typer.echo(f"{out}: {what}the {part.role}'s part of the model of job {part.job.name}")
         if part.calibration_summary is not None:
             typer.echo(f"probabilities: {part.calibration_summary}")
 
@@ -145,6 +165,106 @@ def select(model: ModelArgument, config: ConfigOption = None) -> None:
 
     with public_errors():
         print_candidates(candidates(load_model(_find(model, config))), Console())
+
+
+def compare(
+    first: ModelArgument,
+    second: ModelArgument,
+    config: ConfigOption = None,
+    scores: ScoresOption = None,
+    labels: LabelsOption = None,
+) -> None:
+    """Print two models side by side: weights and, at the guest, the quality.
+
+    With two files of scores of the same rows, --scores twice, also print the PSI of the score and, with their --labels,
+    DeLong's test of the difference of the AUC.
+    """
+    from rich.console import Console
+
+    from trilateral.cli.stability import print_comparison, print_scores_of_two
+    from trilateral.common.data.model.model_file import load_model
+
+    with public_errors():
+        parts = load_model(_find(first, config)), load_model(_find(second, config))
+        print_comparison(*parts, Console())
+        if scores or labels:
+            if scores is None or len(scores) != 2:
+                raise ConfigError("--scores: give two files, one of each model: --scores FIRST --scores SECOND")
+            of_labels = None if labels is None else (labels, _dataset(labels, config))
+            print_scores_of_two(scores[0], scores[1], of_labels, Console())
+
+
+@app.command()
+def drift(
+    model: ModelArgument,
+    config: ConfigOption = None,
+    dataset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Rows to compare with the training rows: name of a dataset.")
+    ] = None,
+    scores: Annotated[
+        Path | None, typer.Option("--scores", metavar="FILE", help="At the guest: scores of rows, from `predict`.")
+    ] = None,
+    labels: LabelsOption = None,
+) -> None:
+    """Print how far rows have shifted since the training: the CSI of each column of --dataset.
+
+    At the guest, with a file of --scores, also print the PSI of the score; with the --labels of the same rows, also
+    whether the probabilities are still right.
+    """
+    from rich.console import Console
+
+    from trilateral.cli.stability import print_calibration_drift, print_column_shift, print_score_shift
+    from trilateral.common.data.model.model_file import load_model
+
+    with public_errors():
+        if dataset is None and scores is None:
+            raise ConfigError("there are no rows to compare: give --dataset, --scores or both")
+        part, console = load_model(_find(model, config)), Console()
+        if dataset is not None:
+            print_column_shift(part, _dataset(dataset, config), dataset, console)
+        if scores is not None:
+            print_score_shift(part, scores, console)
+        if labels is not None:
+            if scores is None:
+                raise ConfigError("--labels needs the scores of the rows: give --scores")
+            print_calibration_drift(part, scores, _dataset(labels, config), labels, console)
+
+
+def _dataset(name: str, config: Path | None) -> "DatasetConfig":
+    """Find a dataset by its name."""
+    from trilateral.common.config.load import load_process_config
+
+    if config is None:
+        raise ConfigError(f"the dataset {name} needs the configuration that has it: give --config")
+    datasets = load_process_config(config).datasets
+    if name not in datasets:
+        raise ConfigError(f"{config}: datasets has no {name}: it has {', '.join(datasets) or 'no dataset'}")
+    return datasets[name]
+
+
+def _written(part: "PartyModel", format_: Format) -> str | bytes:
+    """Return the content of the file that holds a part in a format."""
+    from trilateral.common.data.model.export import scikit_learn_json, weights_csv
+    from trilateral.common.data.model.portable import Part
+
+    match format_:
+        case Format.SKLEARN:
+            return scikit_learn_json(part)
+        case Format.CSV:
+            return weights_csv(part)
+        case Format.PMML:
+            from trilateral.common.data.model.pmml import pmml_text
+
+            return pmml_text(Part.of(part))
+        case Format.ONNX:
+            try:
+                from trilateral.common.data.model.onnx_graph import onnx_bytes
+            except ImportError:
+                raise ConfigError(
+                    "--format onnx: onnx is not installed: run `pip install '.[export]'` in this project's folder, or "
+                    "use `--format pmml`"
+                ) from None
+            return onnx_bytes(Part.of(part))
 
 
 def _find(model: str, config: Path | None) -> Path:

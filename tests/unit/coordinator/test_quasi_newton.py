@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.oracles.plain import Array, LogisticProblem
 from tests.support.training_driver import Run, drive_problem, exact, make_job, problem_of, rounded
 from trilateral.common.base.arrays import FloatVector
-from trilateral.common.config.job import JobConfig, Lbfgs
+from trilateral.common.config.job import JobConfig, Lbfgs, Sgd
 from trilateral.coordinator.optimisers.quasi_newton import CUT, MAX_FIRST_STEP, QuasiNewton
 from trilateral.coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
 from trilateral.coordinator.training import Training
@@ -341,3 +341,52 @@ def test_hundreds_of_columns_do_not_disturb_it() -> None:
     run = drive_problem(problem, rounded(problem))
     assert run.conclusion.converged
     assert gap_of(run, problem) < 1e-4
+
+
+class TestWarmStart:
+    def warm(self, problem: LogisticProblem, start: FloatVector, seed: int = 0) -> Run:
+        return drive_problem(problem, rounded(problem, seed), start=start)
+
+    @pytest.mark.parametrize("log_odds", [0.0, -2.0, -4.0])
+    def test_the_minimum_itself_takes_one_round(self, log_odds: float) -> None:
+        problem = make_logistic(log_odds=log_odds)
+        start = np.rint(drive_problem(problem, exact(problem)).points[-1] * 4096) / 4096
+        run = self.warm(problem, start)
+        assert run.conclusion.converged
+        assert len(run.plans) == 1
+        assert gap_of(run, problem) < 3e-6
+
+    @pytest.mark.parametrize("log_odds", [0.0, -2.0, -4.0])
+    def test_a_model_of_other_rows_saves_rounds_and_leads_to_the_same_minimum(self, log_odds: float) -> None:
+        job = JOB.model_copy(update={"tolerance": 1e-5})
+        every = make_logistic(job, n_samples=20_000, log_odds=log_odds)
+        half = problem_of(job, every.columns[:10_000], every.labels[:10_000], every.penalty)
+        start = drive_problem(half, rounded(half)).points[-1]
+        cold, run = drive_problem(every, rounded(every)), self.warm(every, start)
+        assert run.conclusion.converged
+        assert len(run.plans) < len(cold.plans)
+        assert gap_of(run, every) < 2 * job.tolerance
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_a_wrong_start_leads_to_the_same_minimum(self, seed: int) -> None:
+        problem = make_logistic(log_odds=-2.0)
+        start = np.random.default_rng(seed).normal(size=problem.columns.shape[1])
+        run = self.warm(problem, start, seed)
+        assert run.conclusion.converged
+        assert gap_of(run, problem) < 3e-6
+
+    def test_a_start_where_the_parties_cannot_compute_is_left_out(self) -> None:
+        training = Training(JOB, 3, 1, lambda point: not point.any(), start=np.ones(3))
+        assert not training.begin().point.any()
+
+    def test_hold_out_rows_are_evaluated_once_the_loss_of_the_base_is_known(self) -> None:
+        job = make_job(Lbfgs(), protocol="shares", evaluate_every=1, tolerance=0.0, epochs=4)
+        training = Training(job, 3, 1, start=np.ones(3))
+        assert training.begin().evaluate_at is None
+        following = training.observe(Observation(0.5, np.full(3, 0.1)))
+        assert isinstance(following, RoundPlan)
+        assert following.evaluate_at is not None
+
+    def test_sgd_begins_there_too(self) -> None:
+        job = make_job(Sgd(), protocol="shares", batch=10)
+        assert Training(job, 3, 5, start=np.ones(3)).begin().point.tolist() == [1.0, 1.0, 1.0]

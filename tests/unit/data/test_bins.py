@@ -15,8 +15,9 @@ from trilateral.common.base.errors import DataError
 from trilateral.common.config.dataset import PreprocessingConfig
 from trilateral.common.data.features import Features
 from trilateral.common.data.preprocessing import Preprocessing
-from trilateral.common.data.preprocessing.bins import BinnedCategory, BinnedColumn, BinnedNumber, NoBinsError, fit_fine
-from trilateral.common.data.preprocessing.terms import MIN_ROWS
+from trilateral.common.data.preprocessing.bins import BinnedCategory, BinnedColumn, BinnedNumber, fit_fine
+from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
+from trilateral.common.data.preprocessing.reasons import ConstantError
 
 N = 2_000
 
@@ -127,7 +128,7 @@ def test_every_fine_bin_has_rows_enough(data: list[int | None], max_bins: int) -
     values = np.array([np.nan if each is None else float(each) for each in data])
     try:
         fine = fit_fine("x", values, "quantile", max_bins)
-    except NoBinsError:
+    except ConstantError:
         return
     assert min(fine.bins.n_rows) >= MIN_ROWS
     assert sum(fine.bins.n_rows) == len(data)

@@ -15,6 +15,7 @@ from trilateral.common.base.errors import ConfigError, PolicyError
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.progress import Stage
 from trilateral.common.base.roles import Role
+from trilateral.common.data.model.distributions import Shift
 from trilateral.common.observe import metrics as metrics_module
 from trilateral.common.observe import scraping
 from trilateral.common.observe.events import (
@@ -140,6 +141,14 @@ def test_many_jobs_that_end_at_once_leave_a_bounded_number_of_series(
         metrics.session(name)(RoundOver(RoundKey(1, 1), 0.5))
         metrics.ended(name, Outcome.FINISHED)
     assert [name for name in "abcd" if value(metrics, "loss", job_name=name) is not None] == ["c", "d"]
+
+
+def test_the_newest_shift_of_each_job_is_shown_without_the_name_of_a_column(metrics: Metrics) -> None:
+    metrics.read_shifts = lambda: {"credit": Shift(5000, {"age": 0.1, "debt": 0.3}, 4000, 0.05)}
+    metrics.look_at_disk()
+    assert value(metrics, "score_psi", job_name="credit") == 0.05
+    assert value(metrics, "column_csi_max", job_name="credit") == 0.3
+    assert "debt" not in str([*metrics.registry.collect()])
 
 
 def test_refusals_are_counted_by_kind_and_known_before_the_first(metrics: Metrics) -> None:

@@ -41,6 +41,7 @@ from trilateral.common.protocol.messages import (
     Message,
     OpenJob,
     OutOfRange,
+    OwnCovariance,
     Ready,
     RoundKey,
     RoundShares,
@@ -128,8 +129,9 @@ def ready(draw: st.DrawFn) -> Ready:
     n_columns = draw(st.integers(1, 9))
     penalties = arrays(np.float64, draw(st.sampled_from((0, n_columns))), elements=st.floats(0, 1e9))
     bits = st.integers(-64, 64)
+    starts = arrays(np.float64, draw(st.sampled_from((0, n_columns))), elements=st.floats(-1e9, 1e9))
     shares = st.builds(
-        SharesReady, seeds, st.integers(0, 2**31), bits, bits, penalties, weight_bits, st.floats(0, 1e18)
+        SharesReady, seeds, st.integers(0, 2**31), bits, bits, penalties, weight_bits, st.floats(0, 1e18), starts
     )
     return Ready(draw(counts), n_columns, draw(uint32), draw(st.none() | shares))
 
@@ -165,11 +167,20 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
         st.booleans(),
         uint32,
         st.none() | st.builds(RoundShares, st.none() | weight_shares(), st.none() | weight_shares()),
+        st.booleans(),
     ),
     RowsDone: st.builds(RowsDone, keys, counts),
     OutOfRange: st.builds(OutOfRange, keys),
     FinishJob: st.builds(
-        FinishJob, positive, vectors, finite, uint32, text, st.none() | finite, st.none() | elements(5)
+        FinishJob,
+        positive,
+        vectors,
+        finite,
+        uint32,
+        text,
+        st.none() | finite,
+        st.none() | elements(5),
+        st.none() | st.builds(OwnCovariance, vectors, st.lists(text, max_size=3).map(tuple)),
     ),
     HoldoutScores: holdout_scores(),
     Evaluation: st.builds(Evaluation, keys, finite, st.none() | finite),
@@ -412,6 +423,8 @@ WRONG_SHARES_READY: list[dict[str, Any]] = [
     {"penalty": [1.0]},
     {"penalty": [1.0, -1.0]},
     {"penalty": [1.0, float("nan")]},
+    {"start": [1.0]},
+    {"start": [1.0, float("nan")]},
     {"weight_bits": 33},
     {"total_weight": -1.0},
     {"total_weight": float("inf")},
@@ -447,6 +460,9 @@ WRONG_WEIGHT_SHARES: list[dict[str, bytes]] = [
         host_pb2.ChallengeIdsRequest(nonce=bytes(32), n_rows=5, n_columns=2, weight_bits=33),
         host_pb2.ChallengeIdsRequest(nonce=bytes(32), n_rows=5, n_columns=2, seed=bytes(33)),
         guest_pb2.ProveIdsRequest(nonce=bytes(32), digest=bytes(32), n_columns=2, seed=bytes(1)),
+        party_pb2.FinishJobRequest(round=2, inference=party_pb2.OwnCovariance(covariance=[math.nan])),
+        party_pb2.FinishJobRequest(round=2, inference=party_pb2.OwnCovariance(covariance=[0.0] * 131_329)),
+        party_pb2.FinishJobRequest(round=2, inference=party_pb2.OwnCovariance(warnings=["w"] * 17)),
         party_pb2.FinishJobRequest(round=2, share=b""),
         party_pb2.FinishJobRequest(round=2, share=bytes(9)),
         party_pb2.FinishJobRequest(round=2, share=bytes(8 * (2**17 + 1))),

@@ -1,0 +1,172 @@
+"""``trilateral model drift`` and ``compare``: what a person reads, from a model file, tables and files of scores."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+from typer.testing import Result as Ran
+
+from trilateral.cli.main import app
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.roles import Role
+from trilateral.common.config.dataset import DatasetConfig, LabelConfig
+from trilateral.common.config.job import JobConfig
+from trilateral.common.data.model.model_file import PartyModel, load_model, save_model
+from trilateral.common.data.party_data import load_party_data
+from trilateral.common.protocol.messages import Result
+
+N = 1500
+CONFIG = """role: {role}
+plaintext: true
+listen: 127.0.0.1:1
+peers: {peers}
+state: state/{role}
+datasets:
+  march: {{path: march.csv}}
+  outcomes: {{path: outcomes.csv, id: person, label: {{}}}}
+""".replace("  outcomes: {{path: outcomes.csv, id: person, label: {{}}}}\n", "{outcomes}")
+OUTCOMES = "  outcomes: {path: outcomes.csv, id: person, label: {}}\n"
+PEERS = {
+    "guest": "{host: 127.0.0.1:2, coordinator: 127.0.0.1:3}",
+    "host": "{guest: 127.0.0.1:2, coordinator: 127.0.0.1:3}",
+}
+
+
+def run(*arguments: object) -> Ran:
+    return CliRunner().invoke(app, ["model", *map(str, arguments)], env={"COLUMNS": "120"})
+
+
+def people(seed: int, shift: float = 0.0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    table = pd.DataFrame({"id": [f"person-{row}" for row in range(N)], "age": rng.normal(shift, 1, N)})
+    table["[red]debt"] = rng.normal(size=N)
+    table["label"] = (table["age"] + rng.logistic(size=N) > 0).astype(int)
+    return table
+
+
+def train(folder: Path, role: Role, job: str, weight: float) -> None:
+    path = folder / f"{role}.csv"
+    table = people(1)
+    (table if role is Role.GUEST else table.drop(columns="label")).to_csv(path, index=False)
+    dataset = DatasetConfig(path=path, label=LabelConfig() if role is Role.GUEST else None)
+    settings = JobConfig(name=job, dataset="people", holdout=0.5, protocol="shares")
+    data = load_party_data(dataset, settings, labelled=role is Role.GUEST)
+    assert data.preprocessing.directions is not None
+    w: FloatVector = np.linalg.solve(data.preprocessing.directions, [weight, 0.0]).astype(np.float64)
+    scores = None
+    if role is Role.GUEST:
+        w = np.array([*w, 0.0])
+        scores = np.asarray(data.block.holdout_columns) @ w
+    model = PartyModel.of(role, settings, data, dataset, Result(w, 0.5, 7, 3, "converged", scores), run_id="ab" * 16)
+    save_model(folder / f"state/{role}/jobs/{job}/model.json", model)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for role in (Role.GUEST, Role.HOST):
+        train(tmp_path, role, "first", 1.0)
+        train(tmp_path, role, "second", 0.8)
+        outcomes = OUTCOMES if role is Role.GUEST else ""
+        text = CONFIG.format(role=role, peers=PEERS[role.value], outcomes=outcomes)
+        (tmp_path / f"{role}.yaml").write_text(text)
+    march = people(2, shift=1.0)
+    march.drop(columns="label").to_csv(tmp_path / "march.csv", index=False)
+    march[["id", "label"]].rename(columns={"id": "person"}).iloc[::-1].to_csv(tmp_path / "outcomes.csv", index=False)
+    for name, weight in (("first", 1.0), ("second", 0.8)):
+        scores = pd.DataFrame({"id": march["id"], "score": weight * march["age"], "probability": 0.5})
+        scores.to_csv(tmp_path / f"{name}.csv", index=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("role", ["guest", "host"])
+def test_drift_prints_the_csi_of_each_column_at_each_party(folder: Path, role: str) -> None:
+    shown = run("drift", "first", "--config", folder / f"{role}.yaml", "--dataset", "march")
+    assert shown.exit_code == 0, shown.output
+    lines = shown.output.splitlines()
+    age, debt = (next(line for line in lines if name in line) for name in ("age", "[red]debt"))
+    assert lines.index(age) < lines.index(debt)
+    assert "large" in age
+    assert "small" in debt
+    assert "1,500 rows of march" in shown.output
+    assert "person-" not in shown.output
+
+
+def test_drift_prints_the_psi_of_the_score_and_whether_probabilities_are_still_right(folder: Path) -> None:
+    shown = run(
+        "drift", "first", "--config", folder / "guest.yaml", "--scores", folder / "first.csv", "--labels", "outcomes"
+    )
+    assert shown.exit_code == 0, shown.output
+    text = " ".join(shown.output.split())
+    assert "PSI of the score, 1,500 rows against 750 hold-out rows: " in text
+    assert ": large" in text
+    for word in ("observed over expected positives", "calibration slope", "calibration intercept", "Hosmer-Lemeshow"):
+        assert word in text
+    assert "person-" not in text
+
+
+def test_compare_prints_weights_quality_and_the_test_of_the_difference(folder: Path) -> None:
+    shown = run(
+        *("compare", "first", "second", "--config", folder / "guest.yaml", "--labels", "outcomes"),
+        *("--scores", folder / "first.csv", "--scores", folder / "second.csv"),
+    )
+    assert shown.exit_code == 0, shown.output
+    text = " ".join(shown.output.split())
+    assert "first (first)" in text
+    assert "-0.2" in next(line for line in shown.output.splitlines() if "age" in line)
+    assert "PSI of the score, second model against first, on 1,500 rows" in text
+    assert "DeLong's test z = 0.00, p = 1.0000" in text  # The second score is a multiple of the first.
+    assert "[red]debt" in text
+
+
+def test_compare_needs_no_scores_and_a_host_has_weights_alone(folder: Path) -> None:
+    shown = run("compare", "first", "second", "--config", folder / "host.yaml")
+    assert shown.exit_code == 0, shown.output
+    assert "AUC" not in shown.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["drift", "first"], 2, "give --dataset, --scores or both"),
+        (["drift", "first", "--dataset", "april"], 2, "datasets has no april: it has march, outcomes"),
+        (["drift", "first", "--scores", "march.csv"], 1, "march.csv has no IDs with a column 'score'"),
+        (["drift", "first", "--dataset", "march", "--labels", "outcomes"], 2, "--labels needs the scores"),
+        (["drift", "first", "--scores", "first.csv", "--labels", "march"], 2, "datasets.march: labels are needed"),
+        (["compare", "first", "second", "--scores", "first.csv"], 2, "give two files, one of each model"),
+        (["compare", "first", "../host/jobs/first"], 2, "is not a valid job name"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_with_the_way_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, said: str
+) -> None:
+    monkeypatch.chdir(folder)
+    shown = run(*arguments, "--config", folder / "guest.yaml")
+    assert said in " ".join(shown.output.split())
+    assert shown.exit_code == code
+
+
+def test_parts_of_two_parties_are_not_compared(folder: Path) -> None:
+    shown = run("compare", folder / "state/guest/jobs/first", folder / "state/host/jobs/second")
+    assert shown.exit_code == 1
+    assert "compare two parts of your own organisation" in " ".join(shown.output.split())
+
+
+def test_a_model_of_an_earlier_release_is_refused_with_the_reason(folder: Path) -> None:
+    path = folder / "state/guest/jobs/first/model.json"
+    save_model(path, load_model(path).model_copy(update={"distributions": None}))
+    shown = run("drift", "first", "--config", folder / "guest.yaml", "--dataset", "march")
+    assert shown.exit_code == 1
+    assert "an earlier release wrote it: train again" in " ".join(shown.output.split())
+
+
+def test_scores_without_common_ids_are_told_without_an_id(folder: Path) -> None:
+    table = pd.read_csv(folder / "first.csv")
+    table.assign(id="other-" + table["id"]).to_csv(folder / "first.csv", index=False)
+    shown = run(
+        "drift", "first", "--config", folder / "guest.yaml", "--scores", folder / "first.csv", "--labels", "outcomes"
+    )
+    assert shown.exit_code == 1
+    assert "have no IDs in common" in " ".join(shown.output.split())
+    assert "person-" not in shown.output
