@@ -182,7 +182,8 @@ def _correlations(model: PartyModel) -> FloatMatrix | None:
     T = steps.directions
     if T is None or not len(T):
         return None
-    covariance = np.linalg.pinv(T @ T.T, hermitian=True) - 4 * model.job.l2 * np.eye(len(T))
+    l2 = 0.0 if model.job.folds is not None else model.job.l2  # See `make_party_data`.
+    covariance = np.linalg.pinv(T @ T.T, hermitian=True) - 4 * l2 * np.eye(len(T))
     size = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
     correlations: FloatMatrix = np.clip(covariance / np.outer(size, size), -1.0, 1.0)
     return correlations
