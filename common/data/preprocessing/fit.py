@@ -175,6 +175,11 @@ def _check_names(features: Features, config: PreprocessingConfig) -> None:
         for name in (one, other):
             if name not in features.columns:
                 raise DataError(f"`preprocessing.interactions` names {name!r}, which is not a feature")
+            if config.binning is not None and config.binning.of_column(name).method != "none":
+                raise DataError(
+                    f"`preprocessing.interactions` names {name!r}, which has bins: set `method: none` for it in"
+                    " `preprocessing.binning.columns`"
+                )
         if isinstance(features[one], Categories) and isinstance(features[other], Categories):
             raise DataError(
                 f"`preprocessing.interactions` names {one!r} and {other!r}, which are both categorical: one of them"

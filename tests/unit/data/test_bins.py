@@ -171,3 +171,16 @@ def test_a_column_in_bins_counts_for_the_bits_of_a_bin() -> None:
     frame, labels = table()
     assert fit({}, frame, labels).n_row_values == 1
     assert fit({"columns": {name: {"method": "none"} for name in ("age", "income")}}, frame, labels).n_row_values == 3
+
+
+def test_a_column_in_bins_has_no_interaction() -> None:
+    frame, labels = table()
+    with pytest.raises(DataError, match="names 'age', which has bins: set `method: none`"):
+        fit({}, frame, labels, interactions=[["age", "income"]])
+    steps = fit(
+        {"columns": {name: {"method": "none"} for name in ("age", "income")}},
+        frame,
+        labels,
+        interactions=[["age", "income"]],
+    )
+    assert "age:income" in steps.terms
