@@ -13,6 +13,7 @@ from trilateral.common.config.dataset import ClassWeight, DatasetConfig, Preproc
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.model.distributions import ColumnDistribution, fit_distributions
 from trilateral.common.data.preprocessing import Preprocessing
+from trilateral.common.data.preprocessing.bins import BinnedColumn
 from trilateral.common.data.preprocessing.fit import N_PASSES
 from trilateral.common.data.tables.table import PartyTable, read_table
 from trilateral.common.protocol.batches import holdout_split
@@ -120,6 +121,7 @@ def make_party_data(
     scratch: Scratch = IN_MEMORY,
     *,
     roles: RoleVector | None = None,
+    counted: Mapping[str, BinnedColumn] | None = None,
 ) -> PreparedData:
     """Split a table's rows and turn its features into training columns.
 
@@ -132,6 +134,7 @@ def make_party_data(
         check_sizes: refuses a table whose sizes the party's policy does not allow.
         scratch: holds the training columns.
         roles: what each row is for, in a job with `holdout: column`; shape (n_rows,).
+        counted: at the host, its columns in bins from a bins job; see `fit_columns`.
 
     Raises:
         ConfigError: if there is no room for the training columns.
@@ -140,6 +143,7 @@ def make_party_data(
     train, sets = split_rows(len(table.ids), job, roles)
     intercept = table.labels is not None and job.intercept
     _check_sizes(len(train), 1, job)  # How many features are left is not known yet.
+    labels = None if table.labels is None else table.labels[train]
     preprocessing = Preprocessing.fit(
         table.features,
         config,
@@ -147,6 +151,8 @@ def make_party_data(
         # Whitened columns are as good for every penalty of a search, since P is diagonal in any case.
         0.0 if job.folds is not None else job.l2,
         train,
+        labels=labels,
+        counted=counted,
         separate=job.has_l1,
     )
     # A gradient has as many equations for the labels as there are terms.
