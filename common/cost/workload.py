@@ -64,7 +64,7 @@ class Workload:
             typical = min(TYPICAL_ROUNDS[job.protocol], job.epochs)
             if job.folds is not None:
                 typical = ROUNDS_OF_A_FIT * job.n_fits
-            return cls(job, rows, columns, rounds or typical, rows)
+            return cls(job, rows, columns, rounds or job.n_models * typical, rows)
         n_batches = Batches.of(job, rows).count
         return cls(job, rows, columns, rounds or job.epochs * n_batches, math.ceil(rows / n_batches))
 

@@ -49,9 +49,9 @@ def test_numbers_may_be_in_scientific_notation(job_file: Path) -> None:
         ("epoch: 3", "epoch: unknown key; did you mean epochs?"),
         (
             "colour: red",
-            "colour: unknown key; valid keys are algorithm, aligned, batch, cipher, dataset, epochs, evaluate_every, "
-            "folds, holdout, inference, intercept, key_bits, l1, l2, max_score, name, one_standard_error, path, "
-            "patience, protocol, search, seed, slots, start_from, tolerance",
+            "colour: unknown key; valid keys are algorithm, aligned, batch, cipher, classes, dataset, epochs, "
+            "evaluate_every, folds, holdout, inference, intercept, key_bits, l1, l2, max_score, name, "
+            "one_standard_error, path, patience, protocol, search, seed, slots, start_from, tolerance",
         ),
         ("epochs: 1.5", "epochs: expected a whole number, not 1.5"),
         ("epochs: many", "epochs: expected a whole number, not many"),
@@ -177,7 +177,7 @@ def test_options_of_the_other_protocol_are_refused(
 @pytest.mark.parametrize(
     ("lines", "way_out"),
     [
-        ("l2: 0.1", "set `l2: 0`, or remove `inference`"),
+        ("l2: 0.1", "remove `l1`, `l2` and `folds`, or remove `inference`"),
         ("algorithm: {name: sgd}", "set the algorithm to `lbfgs`, or remove `inference`"),
         ("evaluate_every: 2\npatience: 1", "remove `patience` or `inference`"),
     ],

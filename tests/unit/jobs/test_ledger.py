@@ -48,10 +48,10 @@ def test_rows_may_be_scored_at_a_third_as_many_points_as_they_have_columns_and_a
 def test_the_same_point_counts_once_also_after_a_restart(tmp_path: Path) -> None:
     for _ in range(3):
         account(tmp_path).spend_point("same", 3, PREDICTION)
-        account(tmp_path).check_point("same", 3, PREDICTION)
+        account(tmp_path).check_further(["same"], 3, PREDICTION)
     assert account(tmp_path).ledger.entry("customers").points == ("same",)
     with pytest.raises(PolicyError):
-        account(tmp_path).check_point("other", 3, PREDICTION)
+        account(tmp_path).check_further(["other"], 3, PREDICTION)
 
 
 def test_datasets_count_apart(tmp_path: Path) -> None:
