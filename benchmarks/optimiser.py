@@ -92,15 +92,16 @@ def main() -> None:
     with scratch_folder() as scratch:
         setup = Setup(scratch, read_tables(name, arguments.data))
         table = setup.joined(job, whiten=not arguments.no_whiten)
-        objectives = months(job, table, arguments.warm) if arguments.warm else (Objective.of(job, table),)
+        whole = Objective.of(job, table)
+        first, second = months(job, table, arguments.warm) if arguments.warm else (whole, whole)
     print("rounds   excess     error  path")
     for seed in range(arguments.seeds):
         if not arguments.warm:
-            print(show(objectives[0], seed)[0])
+            print(show(first, seed)[0])
             continue
-        _, start = show(objectives[0], seed)
-        print(show(objectives[1], seed)[0])
-        print(show(objectives[1], seed, start)[0])
+        _, start = show(first, seed)
+        print(show(second, seed)[0])
+        print(show(second, seed, start)[0])
 
 
 if __name__ == "__main__":
