@@ -203,7 +203,8 @@ class Policy(Settings):
     host learns only its final weights and the final loss, one equation for each, and there is no secret start."""
     min_batch: Annotated[int, Field(ge=1)] = 100
     """The smallest batch and curvature batch in rows, regardless of the number of features. The coordinator sees means
-    over batches. With the default, one row contributes at most one hundredth of a mean. If the guest weights its rows,
+    over batches. With the default, one row contributes at most one hundredth of a mean. Two trainings must also differ in
+    no row or in at least so many, because the difference of their models tells about these rows. If the guest weights its rows,
     a batch counts there as the number of equally weighted rows with the same variance, (sum c)^2 / sum c^2."""
     max_epochs: Annotated[int, Field(ge=1)] = 1000
     """The maximum number of epochs of a job."""
