@@ -54,6 +54,8 @@ class JobRecord:
                     "curvature": None if message.curvature is None else message.curvature.tolist(),
                     "holdout_loss": message.holdout_loss,
                 }
+                if message.information is not None:
+                    content["information"] = message.information.tolist()
                 self._journal.write_round(self._id, number, json.dumps(content).encode(), facts)
 
     def past(self) -> Past:
@@ -120,4 +122,5 @@ def _read_observation(content: bytes) -> Observation | None:
     if fields["loss"] is None:
         return None
     gradient, curvature = (None if fields[name] is None else np.asarray(fields[name]) for name in VECTORS)
-    return Observation(fields["loss"], gradient, curvature, fields["holdout_loss"])
+    information = np.asarray(fields["information"]) if "information" in fields else None
+    return Observation(fields["loss"], gradient, curvature, fields["holdout_loss"], information)

@@ -284,5 +284,10 @@ def _record(round_number: int, observation: Observation | None) -> ObservationRe
     if observation is None:
         return ObservationRecord(round_number, None)
     return ObservationRecord(
-        round_number, observation.loss, observation.gradient, observation.curvature, observation.holdout_loss
+        round_number,
+        observation.loss,
+        observation.gradient,
+        observation.curvature,
+        observation.holdout_loss,
+        observation.information,
     )

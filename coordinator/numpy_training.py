@@ -15,6 +15,7 @@ from trilateral.common.protocol import logistic, taylor
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.evaluation import disclosed_log_loss, round_scores
+from trilateral.common.shares.information import pack
 from trilateral.coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
 from trilateral.coordinator.training import Training
 
@@ -141,11 +142,12 @@ def train_plain(
                 holdout_loss = logistic.logistic_loss(holdout[0] @ w, holdout[1])
             else:
                 holdout_loss = disclosed_log_loss(_scores_at_guest(holdout[0], w, n_host), holdout[1])
+        information = _information(columns, scores, sample_weights) if plan.information else None
         curvature = None
         if plan.direction is not None:
             X = columns[batches.curvature_rows(plan.batch, plan.curvature_draw)]
             curvature = taylor.hessian_product(X, plan.direction) + penalty_hessian @ plan.direction
-        return Observation(loss, slope if plan.gradient else None, curvature, holdout_loss)
+        return Observation(loss, slope if plan.gradient else None, curvature, holdout_loss, information)
 
     training = Training(job, columns.shape[1], batches.count, start=start if is_logistic else None)
     coef = np.zeros(columns.shape[1])
@@ -166,3 +168,9 @@ def train_plain(
 def _scores_at_guest(columns: FloatMatrix, coef: FloatVector, n_host: int) -> FloatVector:
     """Add the host's part of the scores, which is rounded before it leaves the host, and the guest's."""
     return round_scores(columns[:, :n_host] @ coef[:n_host]) + columns[:, n_host:] @ coef[n_host:]
+
+
+def _information(columns: FloatMatrix, scores: FloatVector, sample_weights: FloatVector | None) -> FloatVector:
+    """Return X'(c W)X of all training rows, packed."""
+    slopes = logistic.slope(scores) * (1 if sample_weights is None else sample_weights)
+    return pack(columns.T @ (columns * slopes[:, np.newaxis]))

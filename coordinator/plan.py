@@ -36,6 +36,8 @@ class RoundPlan:
     """Loss of the point that the training has reached, if it is known and the point is not the previous round's w_k."""
     evaluate_at: FloatVector | None = None
     """w_e - w_k, if the hold-out rows are to be evaluated at w_e; else None."""
+    information: bool = False
+    """Whether the round asks for the Fisher information at w_k, and for nothing else."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,11 +50,14 @@ class Observation:
     """v_t, the Hessian of the curvature batch times the plan's direction."""
     holdout_loss: float | None = None
     """Log loss of the hold-out rows at w_e."""
+    information: FloatVector | None = None
+    """X'(c W)X over the training rows at w_k, for sample weights of mean 1: the elements on and above the diagonal, row
+    by row."""
 
     @property
     def is_finite(self) -> bool:
         """Whether all parts are finite. A training treats anything else as divergence."""
-        parts = (self.loss, self.gradient, self.curvature, self.holdout_loss)
+        parts = (self.loss, self.gradient, self.curvature, self.holdout_loss, self.information)
         return all(bool(np.isfinite(part).all()) for part in parts if part is not None)
 
 
@@ -71,6 +76,8 @@ class Conclusion:
     converged: bool
     """False if the training reached its maximum of epochs first."""
     reason: str
+    information: FloatVector | None = None
+    """See `Observation.information`; None if it was not asked for, or could not be measured."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +108,7 @@ class Probe:
     reached: float | None = None
     evaluate: FloatVector | None = None
     """w_e, a point to evaluate on the hold-out rows."""
+    information: bool = False
 
     @property
     def points(self) -> list[FloatVector]:

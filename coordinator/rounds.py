@@ -41,6 +41,9 @@ def check_memory(job: JobConfig, n_train: int, n_columns: int) -> None:
     if job.protocol == "shares":
         # The products with the labels of each batch and of the hold-out rows, in three shares.
         n_vectors += 3 * (n_batches + 1)
+    if job.inference:
+        # The information in four shares, and the matrices of its inverse.
+        n_vectors += 8 * n_columns
     needed = n_vectors * n_columns + _ORDERS * n_batches
     if needed > MAX_NUMBERS:
         raise ProtocolError(
@@ -157,6 +160,7 @@ class Rounds:
                 step=NO_STEP,
                 batch=plan.batch,
                 gradient=plan.gradient,
+                information=plan.information,
                 loss=self._last_loss,
                 peer_columns=sum(count for other, count in self._n_columns.items() if other is not party),
             )

@@ -10,6 +10,7 @@ import numpy as np
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.config.job import JobConfig
+from trilateral.common.protocol.batches import WHOLE_SET
 from trilateral.coordinator.optimisers.lbfgs import Lbfgs
 from trilateral.coordinator.optimisers.quasi_newton import GRADIENT_ERROR, QuasiNewton
 from trilateral.coordinator.optimisers.sgd import Sgd
@@ -67,6 +68,8 @@ class Training:
         self._round = 0
         self._draws = 0
         self._plan: RoundPlan | None = None
+        self._found: Found | None = None
+        """The result of the search, while the step of inference is under way."""
 
     def begin(self) -> RoundPlan:
         """Start the training.
@@ -101,6 +104,11 @@ class Training:
             self._check(observation.curvature, asked=plan.direction is not None)
             if (observation.holdout_loss is None) != (plan.evaluate_at is None):
                 raise ValueError("the observation must have a hold-out loss exactly if the plan asks for one")
+            if (observation.information is None) == plan.information:
+                raise ValueError("the observation must have the information exactly if the plan asks for it")
+        if self._found is not None:
+            self._plan = None
+            return self._conclude(self._found, None if observation is None else observation.information)
         try:
             probe = self._search.send(observation)
             while not all(self._is_in_range(point) for point in probe.points):
@@ -132,12 +140,20 @@ class Training:
             note=probe.note,
             reached=probe.reached,
             evaluate_at=None if probe.evaluate is None else probe.evaluate - self._position,
+            information=probe.information,
         )
         return self._plan
 
-    def _end(self, outcome: Found | GivenUp) -> Conclusion | GivenUp:
+    def _end(self, outcome: Found | GivenUp) -> RoundPlan | Conclusion | GivenUp:
         if isinstance(outcome, GivenUp):
             return outcome
+        if self._job.inference and self._is_in_range(outcome.point):
+            self._found = outcome
+            probe = Probe(outcome.point, WHOLE_SET, gradient=False, reached=outcome.loss, information=True)
+            return self._next_round(probe)
+        return self._conclude(outcome, None)
+
+    def _conclude(self, outcome: Found, information: FloatVector | None) -> Conclusion:
         return Conclusion(
             round=self._round + 1,
             step=self._step_to(outcome.point),
@@ -146,6 +162,7 @@ class Training:
             epochs=outcome.epochs,
             converged=outcome.converged,
             reason=outcome.reason,
+            information=information,
         )
 
     def _step_to(self, point: FloatVector) -> FloatVector:

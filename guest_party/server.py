@@ -1,7 +1,8 @@
 """The guest's process."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from trilateral.common.base.roles import Role
@@ -15,6 +16,8 @@ from trilateral.common.process.server import RoleParts, ignore_address, serve_ro
 from trilateral.common.rpc.channel import Peer
 from trilateral.guest_party.alignment import GuestAlignments
 from trilateral.guest_party.machine import make_guest
+from trilateral.guest_party.online import OnlineScores
+from trilateral.guest_party.online_requests import ScoreServicer
 
 
 def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer], open_engine: OpenEngine) -> RoleParts:
@@ -26,7 +29,23 @@ def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer], 
     alignments = GuestAlignments(peers[Role.HOST], config.limits, quota, open_engine)
     ledger = Ledger(config.state, config.role)
     jobs = PartyJobs(config, audit, peers, make_guest, alignments, ledger=ledger, open_engine=open_engine)
-    return RoleParts(jobs, {"GuestService": jobs, "PartyService": jobs})
+    scores = OnlineScores(config, peers[Role.HOST], jobs.metrics)
+
+    @asynccontextmanager
+    async def running() -> AsyncIterator[None]:
+        if config.online.listen is None:
+            yield
+            return
+        # The library takes 15 MB, and only this needs it.
+        from trilateral.common.process.http import serving_http
+        from trilateral.guest_party.online_http import load_token, score_routes
+
+        routes = score_routes(scores, load_token(config.state))
+        async with serving_http(config.online.listen, routes, config.role, "online.listen"):
+            yield
+
+    servicers = {"GuestService": jobs, "PartyService": jobs, "ScoreService": ScoreServicer(scores)}
+    return RoleParts(jobs, servicers, configured=(scores,), running=running)
 
 
 async def serve(

@@ -17,6 +17,7 @@ from trilateral.common.protocol.shares.blocks import BlockTables, CloseBlock, Op
 from trilateral.common.protocol.shares.rows import RowRange, Section
 from trilateral.common.protocol.shares.tables import SectionOrder, Table
 from trilateral.common.shares import kernels
+from trilateral.common.shares.information import WEIGHT_LIMIT_BITS
 from trilateral.common.shares.kernels import Residual
 from trilateral.common.shares.keys import Purpose
 from trilateral.common.shares.layout import GROUP, grouped
@@ -104,6 +105,12 @@ class GuestShares(SharesArithmetic):
         if block.labels is None or block.holdout_labels is None:
             raise DataError("the guest's table has no label")
         self._labels, self._holdout_labels = block.labels, block.holdout_labels
+        weights = block.sample_weights
+        if job.inference and weights is not None and weights.max() >= 2**WEIGHT_LIMIT_BITS:
+            raise DataError(
+                "`inference` needs more even sample weights: the largest is more than 16 times their root mean square;"
+                " set an upper limit to the column of `label.weight`, or `inference: false` in the job"
+            )
 
     def _prepare_exchange(self, order: SectionOrder) -> None:
         """Make q = 1 - 2y and c of every row. Both are 0 at padding."""

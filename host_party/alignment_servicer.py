@@ -89,6 +89,15 @@ def check_opening(nonce: bytes, n_ids: int, form: Sequence[str]) -> list[str]:
         raise ProtocolError(f"received a nonce of {len(nonce)} bytes")
     if not 1 <= n_ids <= MAX_TOTAL:
         raise ProtocolError(f"received a count of {n_ids} IDs; expected 1 to {MAX_TOTAL}")
+    return check_form_names(form)
+
+
+def check_form_names(form: Sequence[str]) -> list[str]:
+    """Check the names of the rules by which the guest normalises its IDs, and return them.
+
+    Raises:
+        ProtocolError: there are too many, or one is not a name.
+    """
     if len(form) > MAX_RULES or any(re.fullmatch(RULE, rule) is None for rule in form):
         raise ProtocolError("received an invalid form of IDs")
     return list(form)

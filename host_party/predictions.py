@@ -10,8 +10,6 @@ from pathlib import Path
 from secrets import token_bytes
 from typing import Any, TypeVar
 
-import numpy as np
-
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError, PeerError, PolicyError, ProtocolError, TrilateralError
 from trilateral.common.base.outcome import Outcome
@@ -21,7 +19,7 @@ from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.model.distributions import ShiftCounter, describe_shift
-from trilateral.common.data.model.model_file import NoModelError, PartyModel, check_half, load_model
+from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.model.scoring import score_table
 from trilateral.common.data.model.spool import ScoredRows
 from trilateral.common.data.party_data import describe_left_out
@@ -29,7 +27,7 @@ from trilateral.common.data.tables.id_form import form_of
 from trilateral.common.jobs.account import Account
 from trilateral.common.jobs.drift_file import keep_shift
 from trilateral.common.jobs.folder import JobFolder, writing
-from trilateral.common.jobs.ledger import Ledger, point_of
+from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.policy import (
     PREDICTION,
     check_counted,
@@ -47,6 +45,7 @@ from trilateral.common.rpc.codec import JobKey
 from trilateral.common.scratch.folders import SCRATCH, scratch_folder, sweep_scratch
 from trilateral.common.scratch.space import ScratchSpace
 from trilateral.host_party.alignments import Alignments, Asked, Offer, check_form
+from trilateral.host_party.own_model import check_other_half, load_own_part, score_point
 from trilateral.host_party.score_release import SameIds, ScoreRelease
 
 log = logging.getLogger(__name__)
@@ -249,7 +248,7 @@ class Predictions:
                 left = await asyncio.to_thread(spend_scores, n_scores, self._quota, PREDICTION)
                 if n_scores:
                     account = self._account(opened.request.dataset)
-                    await asyncio.to_thread(account.spend_point, *_point_of(opened.model), PREDICTION)
+                    await asyncio.to_thread(account.spend_point, *score_point(opened.model), PREDICTION)
                 self._audit.allowed(calling(), "GetScores", **opened.record, n_scores=n_scores, n_left=left)
                 opened.n_counted = n_scores
         opened.fetched.add(shard)
@@ -276,8 +275,9 @@ class Predictions:
         if len(self._holding) >= MAX_OPEN:
             raise PolicyError(f"the host has {MAX_OPEN} predictions open, the maximum: wait until one has ended")
         check_scores(1, self._quota, PREDICTION)
-        model = self._load_model(request)
-        self._account(request.dataset).check_point(*_point_of(model), PREDICTION)
+        model = load_own_part(config, run.name)
+        check_other_half(model, run, request.model)
+        self._account(request.dataset).check_point(*score_point(model), PREDICTION)
         with ExitStack() as resources, self._writing():
             folder = resources.enter_context(scratch_folder(config.scratch_folder))
             rows = ScoredRows(folder, table.id_columns)
@@ -300,25 +300,6 @@ class Predictions:
         """Return the dataset of a prediction, if the policy permits the prediction now."""
         config = self.config
         return check_prediction(request.run.name, request.dataset, config.datasets, config.policy, Role.HOST)
-
-    def _load_model(self, request: PredictionRequest) -> PartyModel:
-        """Load the host's part, and check that it belongs to the guest's part."""
-        run = request.run
-        path = JobFolder(self.config.state, run.name).model
-        try:
-            model = load_model(path)
-        except NoModelError:
-            raise DataError(f"the host has no model of job {run.name}") from None
-        except DataError as error:
-            log.error("%s", error)
-            raise DataError(f"the host's model of job {run.name} cannot be read: see the host's log") from None
-        check_half(model, Role.HOST, run.name, run.run_id.hex())
-        if model.shared_digest != request.model:
-            raise DataError(
-                f"the two parts of the model of job {run.name}, run {run.run_id.hex()}, do not belong together: one"
-                " of the files was changed"
-            )
-        return model
 
     async def _read(self, opened: _Open) -> None:
         def check_stopped(_: int) -> None:
@@ -471,12 +452,6 @@ class Predictions:
 
     def _writing(self) -> AbstractContextManager[None]:
         return writing(Role.HOST, self.config.scratch_folder / SCRATCH)
-
-
-def _point_of(model: PartyModel) -> tuple[str, int]:
-    """Return the point at which a model scores rows, and how many values of a row determine its score."""
-    steps = model.steps
-    return point_of(steps, np.array(model.training_weights)), steps.n_row_values
 
 
 def _release_of(opened: _Open) -> ScoreRelease:

@@ -15,6 +15,8 @@ from trilateral.common.rpc.channel import Peer
 from trilateral.host_party.alignment_servicer import AlignmentServicer
 from trilateral.host_party.alignments import Alignments, load_offer
 from trilateral.host_party.machine import make_host
+from trilateral.host_party.online import OnlineLists
+from trilateral.host_party.online_servicer import OnlineServicer
 from trilateral.host_party.prediction_servicer import PredictionServicer
 from trilateral.host_party.predictions import Predictions
 
@@ -25,13 +27,16 @@ def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer], 
     ledger = Ledger(config.state, config.role)
     predictions = Predictions(config, audit, alignments, ledger)
     jobs = PartyJobs(config, audit, peers, make_host, alignments, ledger=ledger, open_engine=open_engine)
+    lists = OnlineLists(config, audit, ledger, jobs.metrics)
     servicers = {
         "AlignmentService": AlignmentServicer(alignments, lambda dataset: load_offer(jobs.config, dataset)),
         "HostService": jobs,
+        "OnlineService": OnlineServicer(lists),
         "PartyService": jobs,
         "PredictionService": PredictionServicer(predictions),
     }
-    return RoleParts(jobs, servicers, configured=(alignments, predictions), close=predictions.stop)
+    configured = (alignments, predictions, lists)
+    return RoleParts(jobs, servicers, configured=configured, running=lists.running, close=predictions.stop)
 
 
 async def serve(

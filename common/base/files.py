@@ -11,14 +11,14 @@ UNFINISHED = ".new"
 """End of the name of a file that is still being written. After a crash, such a file is of no use."""
 
 
-def write_whole(path: Path, text: str, mode: int = 0o600) -> None:
-    """Write a text file atomically.
+def write_whole(path: Path, content: str | bytes, mode: int = 0o600) -> None:
+    """Write a file atomically.
 
     A reader sees either the old file or the new one, never a part. A missing folder is created with mode 0700.
 
     Args:
         path: the file to write or replace.
-        text: its content; written as UTF-8.
+        content: its content; text is written as UTF-8.
         mode: who may read and write it.
 
     Raises:
@@ -26,7 +26,7 @@ def write_whole(path: Path, text: str, mode: int = 0o600) -> None:
     """
     make_private_folder(path.parent)
     with whole_file(path) as file:
-        file.write(text.encode())
+        file.write(content.encode() if isinstance(content, str) else content)
         os.fchmod(file.fileno(), mode)
 
 

@@ -48,9 +48,8 @@ def check_listening(config: ProcessConfig) -> Iterator[Finding]:
     with ExitStack() as taken:
         why = obstacle(config.listen, taken)
         yield problem("listen", f"{config.listen} {why}") if why else ok("listen", f"{config.listen} is free")
-        if metrics is None:
-            return
-        if why := obstacle(metrics, taken, config.listen):
-            yield problem("metrics.listen", f"{metrics} {why}")
-        else:
-            yield ok("metrics.listen", f"{metrics} is free")
+        for setting, address in (("metrics.listen", metrics), ("online.listen", config.online.listen)):
+            if address is None:
+                continue
+            why = obstacle(address, taken, config.listen)
+            yield problem(setting, f"{address} {why}") if why else ok(setting, f"{address} is free")

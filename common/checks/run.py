@@ -10,6 +10,7 @@ from trilateral.common.checks.engine import check_engine
 from trilateral.common.checks.finding import Finding, faults, note
 from trilateral.common.checks.listening import check_listening
 from trilateral.common.checks.machine import check_machine
+from trilateral.common.checks.online import check_online
 from trilateral.common.checks.peers import check_peers
 from trilateral.common.checks.running import check_running
 from trilateral.common.checks.scratch import check_scratch
@@ -51,5 +52,6 @@ def check_process(path: Path, job_path: Path | None = None, *, peers: bool = Tru
     yield from check_engine(config)
     yield from check_listening(config)
     yield from check_tables(config, job)
+    yield from check_online(config)
     if peers:
         yield from check_peers(config)

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import Context
 from dataclasses import dataclass
 from pickle import PickleError
 from typing import Any, TypeVar, cast
@@ -271,7 +272,8 @@ class DaskCluster(Cluster):
         self._client = client
         await self._look(client)
         if self._watch is None:
-            self._watch = asyncio.create_task(self._keep_looking())
+            # Its lines in the log belong to no job, not even to the one for which the client was made.
+            self._watch = asyncio.create_task(self._keep_looking(), context=Context())
         return None
 
     def _unreachable(self, reason: str) -> str:

@@ -1,6 +1,7 @@
 """The settings of one table of a party: where it is, what its columns mean and how they are prepared."""
 
 from datetime import date, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -143,8 +144,37 @@ class SplitConfig(Settings):
 Limits = tuple[FiniteFloat | None, FiniteFloat | None]
 
 
+Transform = Literal["log", "log1p", "sqrt", "yeo_johnson"]
+
+
+SplineKind = Literal["natural", "bspline"]
+Knots = Annotated[list[FiniteFloat], Field(min_length=1, max_length=20)]
+
+
+class SplineConfig(Settings):
+    """Several terms in place of one, whose weighted sum is a smooth curve."""
+
+    kind: SplineKind = "natural"
+    """`natural`: a cubic curve that is straight beyond its ends. `bspline`: cubic B-splines."""
+    knots: Annotated[int, Field(ge=1, le=20)] | Knots = 3
+    """Where one piece of the curve passes into the next: how many such points there are, at quantiles that have the
+    same share of the training rows between them; or the points themselves, in units of the table. The ends of the curve
+    are the smallest and the largest clipped value."""
+
+    @field_validator("knots")
+    @classmethod
+    def _check_knots(cls, knots: int | list[float]) -> int | list[float]:
+        if isinstance(knots, list) and any(low >= high for low, high in pairwise(knots)):
+            raise ValueError("`knots` must be in ascending order, such as [1000, 5000, 20000]")
+        return knots
+
+
+FOR_CATEGORIES = "give it `encoding`, and of the other options no more than `standardise`"
+Order = Annotated[list[Annotated[str, Field(coerce_numbers_to_str=True)]], Field(min_length=2)]
+
+
 class ColumnPreprocessing(Settings):
-    """How a numeric column is prepared."""
+    """How a numeric column is prepared, or how a categorical one is encoded."""
 
     fill: Literal["median", "mean"] | FiniteFloat = "median"
     """The replacement for missing values: the `median` or `mean` of the column's training rows, or a fixed number."""
@@ -156,8 +186,30 @@ class ColumnPreprocessing(Settings):
     limits: Limits | None = None
     """Two values, [lower, upper], at which values are clipped before anything is fitted, such as `[0, 120]`, or
     `[0, null]` for a lower limit alone. `clip` applies as well unless it is null."""
+    transform: Transform | None = None
+    """A transform of the clipped values: `log`, `log1p` (the logarithm of 1 + x), `sqrt`, or `yeo_johnson`, a power
+    that is fitted so that the values are close to a normal distribution. By default there is none."""
+    spline: SplineConfig | None = None
+    """A smooth curve of the transformed values in place of a straight line, such as `{kind: natural, knots: 3}`. By
+    default there is none."""
+    encoding: Literal["one_hot", "frequency"] | Order = "one_hot"
+    """What categories become: a term of 0 and 1 for each (`one_hot`); or one number, the share of the training rows
+    that have the category (`frequency`), or its place in a list such as `[low, medium, high]`, which only the settings
+    of a single column can have. Of the other options, only `standardise` applies to categories."""
     standardise: bool = True
     """Whether to scale the column to mean 0 and standard deviation 1. If false, values keep their scale."""
+
+    @property
+    def suits_categories(self) -> bool:
+        """Whether the options that are given can be those of a categorical column."""
+        return "encoding" in self.model_fields_set and self.model_fields_set <= {"encoding", "standardise"}
+
+    @field_validator("encoding")
+    @classmethod
+    def _check_encoding(cls, encoding: str | list[str]) -> str | list[str]:
+        if isinstance(encoding, list) and len(set(encoding)) < len(encoding):
+            raise ValueError("`encoding` lists a category twice")
+        return encoding
 
     @field_validator("clip")
     @classmethod
@@ -169,9 +221,12 @@ class ColumnPreprocessing(Settings):
     @field_validator("limits")
     @classmethod
     def _check_limits(cls, limits: Limits | None) -> Limits | None:
-        if limits == (None, None):
+        if limits is None:
+            return None
+        lower, upper = limits
+        if lower is None and upper is None:
             raise ValueError("`limits` needs a lower or an upper value, such as [0, null]; or null for no limits")
-        if limits is not None and None not in limits and not limits[0] < limits[1]:
+        if lower is not None and upper is not None and lower >= upper:
             raise ValueError("`limits` needs two values, lower < upper, such as [0, 120]; or null")
         return limits
 
@@ -189,12 +244,31 @@ class PreprocessingConfig(ColumnPreprocessing):
     whiten: bool = True
     """Whether to make the party's training columns orthogonal. The model stays the same, but training needs far fewer
     rounds. Set it to false to reproduce the paper."""
+    interactions: Annotated[list[tuple[str, str]], Field(max_length=100)] = Field(default=[])
+    """Pairs of columns whose products are terms as well, such as `[[age, income], [age, branch]]`: two columns of
+    numbers, or one of numbers and one of categories."""
     columns: dict[str, ColumnPreprocessing] = Field(default_factory=dict)
-    """Different settings for single numeric columns, by name of the column. Options that are not given here keep the
+    """Different settings for single columns, by name of the column. Options that are not given here keep the
     values set for all columns."""
 
+    @model_validator(mode="after")
+    def _check_order(self) -> "PreprocessingConfig":
+        if isinstance(self.encoding, list):
+            raise ValueError("a list of categories belongs to one column: set `encoding` under `columns`")
+        return self
+
+    @field_validator("interactions")
+    @classmethod
+    def _check_interactions(cls, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        different = {frozenset(pair) for pair in pairs}
+        if any(len(pair) == 1 for pair in different):
+            raise ValueError("an interaction needs two different columns")
+        if len(different) < len(pairs):
+            raise ValueError("`interactions` names a pair twice")
+        return pairs
+
     def of_column(self, name: str) -> ColumnPreprocessing:
-        """Return the settings of a numeric column: its own where given, those of all columns otherwise."""
+        """Return the settings of a column: its own where given, those of all columns otherwise."""
         own = self.columns.get(name)
         return self if own is None else self.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
 
@@ -289,9 +363,14 @@ class DatasetConfig(Settings):
         for name in self.categorical:
             if name in special or (features and name not in features):
                 raise ValueError(f"`categorical` names {name!r}, which the other settings exclude from the features")
-            if name in self.preprocessing.columns:
+            own = self.preprocessing.columns.get(name)
+            if own is not None and not own.suits_categories:
+                raise ValueError(f"`preprocessing.columns` names {name!r}, which is categorical: {FOR_CATEGORIES}")
+        for one, other in self.preprocessing.interactions:
+            if one in self.categorical and other in self.categorical:
                 raise ValueError(
-                    f"`preprocessing.columns` names {name!r}, which is categorical: its options are for numeric columns"
+                    f"`preprocessing.interactions` names {one!r} and {other!r}, which are both categorical: one of them"
+                    " must be a column of numbers"
                 )
         return self
 

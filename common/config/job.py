@@ -62,7 +62,7 @@ ProtocolName = Literal["paillier", "shares"]
 """How the parties compute together; see `JobConfig.protocol`."""
 PAILLIER_OPTIONS = ("key_bits", "cipher", "slots")
 """Options of `JobConfig` that only the Paillier protocol has."""
-SHARES_OPTIONS = ("max_score",)
+SHARES_OPTIONS = ("max_score", "inference")
 """Options of `JobConfig` that only the protocol on shares has."""
 
 Algorithm = Annotated[Sgd | Sqn | Lbfgs, Field(discriminator="name")]
@@ -140,6 +140,10 @@ class JobConfig(Settings):
     """With `shares`: the loss is that of the logistic regression for scores (log-odds) up to this size. A row beyond it
     counts with a loss that is still convex, but is no longer the logistic one. A larger range takes more time and
     traffic."""
+    inference: bool = False
+    """With `shares`: whether each party gets the standard errors, p-values and confidence intervals of its own terms,
+    and the guest the deviance and likelihood-ratio test of the model. Requires `lbfgs`, `l2: 0` and no `patience`, and
+    `policy.share_inference` at both parties."""
 
     if not TYPE_CHECKING:  # A type checker derives the arguments from the fields.
 
@@ -185,6 +189,8 @@ class JobConfig(Settings):
             # The job that travels has all options. At its default, an option has no effect.
             if getattr(self, name) != JobConfig.model_fields[name].default:
                 raise ValueError(f"`{name}` belongs to `protocol: {other}`: remove it, or set that protocol")
+        if self.inference:
+            self._check_inference()
         if self.cipher == "reference" and self.slots not in (None, 1):
             raise ValueError("the reference cipher holds one value per ciphertext: remove `slots`, or set it to 1")
         if self.evaluate_every is not None and self.holdout == 0:
@@ -192,3 +198,20 @@ class JobConfig(Settings):
         if self.patience is not None and self.evaluate_every is None:
             raise ValueError("`patience` counts evaluations: set `evaluate_every`, or remove `patience`")
         return self
+
+    def _check_inference(self) -> None:
+        """Refuse inference where the result is no maximum of the likelihood."""
+        if self.algorithm.name != "lbfgs":
+            raise ValueError(
+                "`inference` needs a result at the maximum of the likelihood, where mini-batches do not end: set the"
+                " algorithm to `lbfgs`, or remove `inference`"
+            )
+        if self.l2 > 0:
+            raise ValueError(
+                "`inference` has no standard errors for penalised weights: set `l2: 0`, or remove `inference`"
+            )
+        if self.patience is not None:
+            raise ValueError(
+                "`inference` needs a training that goes on to the maximum of the likelihood: remove `patience` or"
+                " `inference`"
+            )

@@ -12,6 +12,7 @@ from trilateral.common.config.process import ProcessConfig
 
 _LIVE_SECTIONS = ("policy", "datasets", "operators")
 _LIVE_OF_A_PEER = "fingerprint"
+_LIVE_ONLINE = "precompute"
 _LABEL_VALUES = ("positive", "negative")
 HIDDEN = "(not shown)"
 """Stands for the two values of a label, which no log or note may contain."""
@@ -38,6 +39,8 @@ class Difference:
     def is_live(self) -> bool:
         """Whether a running process takes the setting from a changed file."""
         keys = self.setting.split(".")
+        if keys[0] == "online":
+            return keys[1:2] == [_LIVE_ONLINE]
         return keys[0] in _LIVE_SECTIONS or (keys[0] == "peers" and keys[-1] == _LIVE_OF_A_PEER)
 
     def __str__(self) -> str:
@@ -80,7 +83,8 @@ def with_live_settings(running: ProcessConfig, changed: ProcessConfig) -> Proces
         for role, peer in running.peers.items()
     }
     sections = {name: getattr(changed, name) for name in _LIVE_SECTIONS}
-    return running.model_copy(update={**sections, "peers": peers})
+    online = running.online.model_copy(update={_LIVE_ONLINE: changed.online.precompute})
+    return running.model_copy(update={**sections, "peers": peers, "online": online})
 
 
 def _compare(setting: str, before: Any, after: Any) -> Iterator[Difference]:

@@ -203,9 +203,13 @@ class Policy(Settings):
     host learns only its final weights and the final loss, one equation for each, and there is no secret start."""
     min_batch: Annotated[int, Field(ge=1)] = 100
     """The smallest batch and curvature batch in rows, regardless of the number of features. The coordinator sees means
-    over batches. With the default, one row contributes at most one hundredth of a mean. Two trainings must also differ in
-    no row or in at least so many, because the difference of their models tells about these rows. If the guest weights its rows,
+    over batches. With the default, one row contributes at most one hundredth of a mean. If the guest weights its rows,
     a batch counts there as the number of equally weighted rows with the same variance, (sum c)^2 / sum c^2."""
+    min_changed_rows: Annotated[int, Field(ge=0)] = 100
+    """The smallest number of training rows in which two jobs on a dataset may differ, unless they have the same rows.
+    The difference of two results is a sum over the rows that differ. At most a twentieth of the training rows is asked
+    for. With `evaluate_every`, the same holds for the rows that are evaluated. This party compares a job with those
+    that its journal has, as long as its own table has the same IDs. 0 permits any difference."""
     max_epochs: Annotated[int, Field(ge=1)] = 1000
     """The maximum number of epochs of a job."""
     max_rounds: Annotated[int, Field(ge=1)] = 10_000
@@ -216,6 +220,11 @@ class Policy(Settings):
     Each training gives the guest one equation about each of the host's columns for each of the guest's training columns
     in each batch; under `shares` one for each of its training columns and one for the loss. With as many equations as
     rows, the guest can solve for the values. `min_label_bits` is the guest's counterpart."""
+    share_inference: bool = False
+    """Whether a job may tell the *other* party the standard errors of its own weights, with the job's `inference`.
+    They come from the covariance of these weights, which is a function of every row's score: one equation for each pair
+    of the other party's training columns, counted like those of the weights. If two of its columns have only one row in
+    common, the covariance tells much about the score of that row. If false, this party refuses such jobs."""
     max_ids_a_day: DailyLimit = 20_000_000
     """The maximum number of IDs that the other party may bring to alignments in one day (UTC), counted over jobs,
     predictions and `trilateral align`. The other party learns of each ID whether this party holds it; with enough IDs
@@ -322,6 +331,40 @@ class ScratchConfig(Settings):
     """Whether rows on disk are encrypted, with keys that exist only in the memory of this process."""
 
 
+class Precomputed(Settings):
+    """A dataset that the model of a job scores online."""
+
+    job: JobName
+    """Name of the job that trained the model."""
+    dataset: JobName
+    """Name of one of the `datasets`."""
+
+
+def _check_loopback(address: str) -> str:
+    if not is_loopback_address(address):
+        raise ValueError(
+            "is not a loopback address: the scores travel unencrypted, so only programs on this machine may ask; use "
+            "localhost, 127.0.0.1 or [::1], such as 127.0.0.1:8081"
+        )
+    return address
+
+
+class OnlineConfig(Settings):
+    """Scores of single rows within milliseconds, in place of whole tables. The host keeps its part ready."""
+
+    precompute: Annotated[list[Precomputed], Field(max_length=16)] = Field(default=[])
+    """Host only: which models score which datasets online. The host scores the whole dataset at its start and after
+    each change of the table, and keeps 24 bytes for each row in memory. `policy` and `jobs` of the dataset must permit
+    the prediction, and `max_scores_a_day` and `max_ids_a_day` count each ID that the guest asks for."""
+    listen: Annotated[ListenAddress, AfterValidator(_check_loopback)] | None = None
+    """Guest only: the loopback address that answers with scores over HTTP, such as 127.0.0.1:8081. Each request needs
+    the token in the file `.online-token` of the state folder. By default only the command line, the Python API and gRPC
+    with the guest's own certificate get scores."""
+    max_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 100.0
+    """Guest only: the most IDs that this process asks the host for in a second, over all callers. It keeps a program
+    that runs wild from spending the host's daily limit. Twice as many may come at once after a quiet second."""
+
+
 class ProcessConfig(Settings):
     """The configuration of one organisation's process."""
 
@@ -359,6 +402,8 @@ class ProcessConfig(Settings):
     """Metrics for Prometheus."""
     traces: TracesConfig = TracesConfig()
     """OpenTelemetry traces."""
+    online: OnlineConfig = OnlineConfig()
+    """Host and guest only: scores of single rows."""
 
     @field_validator("listen")
     @classmethod
@@ -446,6 +491,20 @@ class ProcessConfig(Settings):
         if engine.kind != "local" and info.data.get("role") is Role.COORDINATOR:
             raise ValueError("the coordinator has no rows to compute on: remove `engine`")
         return engine
+
+    @field_validator("online")
+    @classmethod
+    def _check_online(cls, online: OnlineConfig, info: ValidationInfo) -> OnlineConfig:
+        role = info.data.get("role")
+        if role is Role.COORDINATOR:
+            raise ValueError("the coordinator scores nothing: remove `online`")
+        for name in online.model_fields_set:
+            if role is not None and (name == "precompute") is (role is Role.GUEST):
+                other = Role.HOST if role is Role.GUEST else Role.GUEST
+                raise ValueError(f"this is a setting of the {other} alone: remove `{name}`")
+        if len({(each.job, each.dataset) for each in online.precompute}) < len(online.precompute):
+            raise ValueError("`precompute` has an entry twice: remove one of them")
+        return online
 
     @model_validator(mode="after")
     def _check_security(self) -> "ProcessConfig":

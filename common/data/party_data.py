@@ -217,7 +217,7 @@ def _held_out(table: PartyTable, preprocessing: Preprocessing, sets: Sequence[Ro
     return columns.finish()
 
 
-def check_labels(block: TrainingBlock) -> None:
+def check_labels(block: TrainingBlock, *, is_chosen: bool = False) -> None:
     """Check that there are training rows and hold-out rows of both labels.
 
     Both parties draw the split from the job's seed, so it cannot depend on the labels: the host would have to be told
@@ -225,6 +225,8 @@ def check_labels(block: TrainingBlock) -> None:
 
     Args:
         block: of the rows that both parties have. A block without labels passes. Rows of weight 0 do not count.
+        is_chosen: whether the other party has chosen the hold-out rows. Then they may have one label only, because a
+            refusal would tell the other party about the labels of rows of its choice.
 
     Raises:
         DataError: rows of a label are missing. The text does not say which. A note for the guest has the numbers.
@@ -233,7 +235,7 @@ def check_labels(block: TrainingBlock) -> None:
         return
     train = _counting_labels(block.labels, block)
     sides = {"training": (train, MIN_TRAIN_OF_LABEL), "hold-out": (block.holdout_labels, MIN_HOLDOUT_OF_LABEL)}
-    if not len(block.holdout_labels):
+    if is_chosen or not len(block.holdout_labels):
         del sides["hold-out"]
     if all(_count_rarer(labels) >= needed for labels, needed in sides.values()):
         return
@@ -241,8 +243,7 @@ def check_labels(block: TrainingBlock) -> None:
     if "hold-out" in sides:
         text = (
             f"training needs {MIN_TRAIN_OF_LABEL} training rows and {MIN_HOLDOUT_OF_LABEL} hold-out row of each label,"
-            " and the split of this job does not give that: set another `seed`, another `holdout`, or `holdout: 0`;"
-            " with `holdout: column`, correct the `split` of the dataset"
+            " and the split of this job does not give that: set another `seed`, another `holdout`, or `holdout: 0`"
         )
     error = DataError(f"{text}; the log of the guest has the numbers")
     for side, (labels, _) in sides.items():

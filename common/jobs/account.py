@@ -11,7 +11,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy
 from trilateral.common.jobs.ledger import MAX_COUNT, Ledger
-from trilateral.common.jobs.policy import JOB, refusal
+from trilateral.common.jobs.policy import JOB, inference_equations, refusal
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.bounds import max_curvature_draws
 from trilateral.common.protocol.label_secrecy import N_TOLD, LabelSecrecy
@@ -162,16 +162,20 @@ def training_equations(
     whatever the batches are: one equation for each. At the host, each is about one combination of its columns, and
     counts in full nevertheless.
 
+    With the job's `inference`, the other party also learns the covariance of its own weights: one equation for each
+    pair of its columns, about the slopes of all rows, and with them about the scores.
+
     Args:
         job: the job.
         shape: numbers of this party's training rows and of its training columns.
         n_peer_columns: number of the other party's training columns.
         secrecy: see `label_secrecy`.
     """
+    of_inference = inference_equations(job, n_peer_columns)
     if secrecy is not None:
-        return secrecy.n_equations(n_peer_columns)
+        return secrecy.n_equations(n_peer_columns) + of_inference
     if job.protocol == "shares":
-        return n_peer_columns + N_TOLD
+        return n_peer_columns + N_TOLD + of_inference
     n_train, n_columns = shape
     n_batches = Batches.of(job, n_train).count
     drawn = math.ceil(max_curvature_draws(job, n_batches) * n_peer_columns / max(n_columns, 1))

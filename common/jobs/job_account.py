@@ -105,7 +105,7 @@ class JobAccount:
             )
         if not self._is_counted:
             if self._rows is not None:
-                self._trained.check(self._rows, account.policy)
+                self._trained.check(self._rows, self._n_train, account.policy)
             account.check_training(*self._equations(n_columns, account))
 
     def count(self, message: Message) -> None:
@@ -122,7 +122,7 @@ class JobAccount:
             case StepTaken(asked=BeginRound() as begin) if not self._is_counted:
                 account = self._account()
                 if self._rows is not None:
-                    self._trained.add(self._rows, account.policy)
+                    self._trained.add(self._rows, self._n_train, account.policy)
                 account.spend_training(*self._equations(begin.peer_columns, account))
                 self._record.keep_counted_columns(begin.peer_columns)
                 self._is_counted = True

@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
+import numpy as np
+
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import (
     BadKeyError,
@@ -45,6 +47,7 @@ from trilateral.common.data.tables.id_form import describe_changes, form_of
 from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.account import Account
+from trilateral.common.jobs.changed_rows import EVALUATED, TRAINED, UsedRows, check_changed_rows
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.job_account import JobAccount
@@ -53,6 +56,7 @@ from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.party_record import PartyRecord, RestoredMachine
 from trilateral.common.jobs.permission import Permission
 from trilateral.common.jobs.policy import (
+    check_chosen_rows,
     check_effective_rows,
     check_holdout,
     check_offer,
@@ -467,12 +471,26 @@ class PartyJobs(ProcessJobs):
         scratch: Scratch,
     ) -> PreparedData:
         """Read the table and make the training columns. Nothing keeps the table, which the job needs no longer."""
-        table = await self._read(runner, dataset, job, record, permission, scratch=scratch)
+        table, common = await self._read(runner, dataset, job, record, permission, scratch=scratch)
         roles = None
         if job.holdout == "column":
             exchange = RoleExchange(self.role, Purpose.SPLIT, table.split, len(table.ids))
             roles = await self._row_roles(runner, Purpose.SPLIT, exchange, record)
+            if table.split is None:
+                check_chosen_rows(job, self.role)
+        if not record.resumed:
+            await runner.in_thread(self._check_changed_rows, job, record, common, roles)
         return await runner.in_thread(self._prepare, table, dataset, job, record, scratch=scratch, roles=roles)
+
+    def _check_changed_rows(
+        self, job: JobConfig, record: PartyRecord, common: UsedRows, roles: RoleVector | None
+    ) -> None:
+        train, sets = split_rows(len(common.rows), job, roles)
+        used = {TRAINED: train}
+        if job.evaluate_every is not None:
+            used[EVALUATED] = next(iter(sets.values()))
+        in_table = {fact: replace(common, rows=common.rows[rows]) for fact, rows in used.items()}
+        check_changed_rows(self.journal, record.id, job, in_table, policy=self.config.policy, role=self.role)
 
     async def _row_roles(
         self, runner: MachineRunner, purpose: Purpose, exchange: RoleExchange, record: PartyRecord
@@ -493,14 +511,17 @@ class PartyJobs(ProcessJobs):
         permission: Permission,
         *,
         scratch: Scratch,
-    ) -> PartyTable:
-        """Read the party's table, and select the rows that both parties have."""
-        if job.aligned:
-            return await self._read_all(runner, dataset, job, record, scratch)
-        if record.resumed:
+    ) -> tuple[PartyTable, UsedRows]:
+        """Read the party's table, and select the rows that both parties have; also return which these are."""
+        if job.aligned or record.resumed:
             table = await self._read_all(runner, dataset, job, record, scratch)
+            n_rows = len(table.ids)
+            rows = np.arange(n_rows) if job.aligned else record.common_rows(n_rows)
+            common = UsedRows(await runner.in_thread(table.ids.digest), rows, n_rows)
+            if job.aligned:
+                return table, common
             with self._naming(dataset):
-                return await runner.in_thread(table.select, record.common_rows(len(table.ids)))
+                return await runner.in_thread(table.select, rows), common
         with self._aligner.expect(runner.key, permission.check_again) as alignment:
             table = await self._read_all(runner, dataset, job, record, scratch)
             try:
@@ -520,8 +541,9 @@ class PartyJobs(ProcessJobs):
             raise DataError(
                 "the host and the guest have no IDs in common: compare how both write their IDs, and see `id_form`"
             )
+        common = UsedRows(await runner.in_thread(table.ids.digest), aligned.rows, len(table.ids))
         with self._naming(dataset):
-            return await runner.in_thread(table.select, aligned.rows)
+            return await runner.in_thread(table.select, aligned.rows), common
 
     async def _read_all(
         self, runner: MachineRunner, dataset: DatasetConfig, job: JobConfig, record: PartyRecord, scratch: Scratch
@@ -555,7 +577,7 @@ class PartyJobs(ProcessJobs):
         report_progress(Stage.PREPARING, 0, 1)
         with self._naming(dataset):
             data = make_party_data(table, dataset.preprocessing, job, check, scratch, roles=roles)
-            check_labels(data.block)
+            check_labels(data.block, is_chosen=roles is not None and table.split is None)
             rows, _ = split_rows(len(table.ids), job, roles)
             labels = None if table.labels is None else table.labels[rows]
             data = replace(data, row_sketch=self._trained.sketch(table.ids.take(rows), labels))

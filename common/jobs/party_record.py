@@ -34,7 +34,14 @@ _NEW_SETTINGS = (
     "repeated_ids",
     "preprocessing.constant",
     "preprocessing.limits",
+    "preprocessing.transform",
     "preprocessing.columns.*.limits",
+    "preprocessing.spline",
+    "preprocessing.encoding",
+    "preprocessing.interactions",
+    "preprocessing.columns.*.encoding",
+    "preprocessing.columns.*.transform",
+    "preprocessing.columns.*.spline",
     "label.weight",
     "label.class_weight",
     "split",
@@ -94,6 +101,11 @@ class PartyRecord:
         self._pending: dict[str, bytes] = {}
         """Facts that the journal needs from the first round on. They are written with the next other facts, or with
         that round: each write waits for the disk."""
+
+    @property
+    def id(self) -> bytes:
+        """Run ID of the job's first session."""
+        return self._id
 
     @property
     def resumed(self) -> bool:

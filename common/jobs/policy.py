@@ -110,6 +110,13 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
         _check_batch("the job's batch has", job.batch, policy, role)
     if job.curvature_batch is not None:
         _check_batch("the job's curvature batch has", job.curvature_batch, policy, role)
+    if job.inference and not policy.share_inference:
+        raise refusal(
+            role,
+            "policy.share_inference",
+            f"the {role} does not let the other party learn the accuracy of its weights: set `inference: false` in the"
+            " job",
+        )
     evaluations = max_evaluations(job)
     if evaluations > policy.max_evaluations:
         has = f"{job.epochs} epochs have {evaluations} evaluations, and fewer with a larger `evaluate_every`"
@@ -245,7 +252,7 @@ def check_label_secrecy(job: JobConfig, policy: Policy, secrecy: LabelSecrecy, n
         PolicyError: the labels of a batch have too little entropy for so many equations.
     """
     bits = policy.min_label_bits
-    if bits == 0 or secrecy.n_equations(n_host) <= secrecy.max_equations(bits):
+    if bits == 0 or secrecy.n_equations(n_host) + inference_equations(job, n_host) <= secrecy.max_equations(bits):
         return
     # The batches matter only to a host that sees the sums of each.
     is_whole = job.batch == "all" or job.protocol == "shares"
@@ -259,6 +266,11 @@ def check_label_secrecy(job: JobConfig, policy: Policy, secrecy: LabelSecrecy, n
     )
     error.add_note(describe_secrecy(secrecy, bits, Entry(), n_host))
     raise error
+
+
+def inference_equations(job: JobConfig, n_peer_columns: int) -> int:
+    """Return how many equations the other party learns from its standard errors: one for each pair of its columns."""
+    return n_peer_columns * (n_peer_columns + 1) // 2 if job.inference else 0
 
 
 def describe_secrecy(secrecy: LabelSecrecy, bits_per_equation: float, given: Entry, n_host: int | None = None) -> str:
@@ -356,6 +368,26 @@ def check_holdout(job: JobConfig, policy: Policy, n_holdout: int, role: Role) ->
     if role is Role.GUEST and job.evaluate_every is not None and n_holdout < policy.min_batch:
         raise _too_small(
             role, "min_batch", policy.min_batch, "the hold-out on which the job is evaluated has", n_holdout
+        )
+
+
+def check_chosen_rows(job: JobConfig, role: Role) -> None:
+    """Check a job in which the other party chooses the rows.
+
+    Under the Paillier protocol, the host sees the log loss of each evaluation. If it chose rows whose labels it is
+    sure of, and one other row, the loss would show the label of that row.
+
+    Args:
+        job: the offered job.
+        role: the role of this party.
+
+    Raises:
+        PolicyError: the guest does not allow evaluations on rows that the host chooses.
+    """
+    if role is Role.GUEST and job.protocol == "paillier" and job.evaluate_every is not None:
+        raise PolicyError(
+            "the guest refuses the job: the host's split column chooses the rows whose log loss the evaluations tell:"
+            " set `protocol: shares`, remove `evaluate_every`, or let the guest have the split column"
         )
 
 

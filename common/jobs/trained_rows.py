@@ -1,8 +1,8 @@
 """On which rows a party has trained, so that no two trainings differ in a few rows only: a file on disk.
 
-The difference of two models is a function of the rows in which their trainings differ. If that is one row, the other
-party reads its label or its features from the difference, whether the second training starts from the first model or at
-zero, and whatever the datasets are called. So the minimum of rows in a batch holds for this set of rows, too.
+`changed_rows` compares the jobs on one table row by row. This module compares all trainings of a party, whatever their
+tables and datasets are called: a new row, a row that is gone and a changed label count. The difference of two models
+tells about the rows in which their trainings differ, whether the second one starts from the first model or at zero.
 
 The file has no rows. Of each set of training rows it has a *sketch*: 128 sums of 1 and -1, of which each row adds to
 one. A keyed hash of the row's ID and label chooses the sum and the sign. The sum of the squared differences of two
@@ -31,6 +31,7 @@ from trilateral.common.base.locks import lock_file
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import Policy
 from trilateral.common.data.tables.id_list import Ids
+from trilateral.common.jobs.changed_rows import least_changed
 from trilateral.common.jobs.policy import refusal
 from trilateral.common.jobs.quota import file_errors
 
@@ -80,41 +81,42 @@ class TrainedRows:
             sums += np.rint(np.bincount(numbers % N_SUMS, signs, N_SUMS)).astype(np.int32)
         return sums
 
-    def check(self, rows: Sketch, policy: Policy) -> None:
+    def check(self, rows: Sketch, n_rows: int, policy: Policy) -> None:
         """Check that a set of rows equals every earlier one, or differs from it in enough rows, without adding it.
 
         Args:
             rows: of the training rows.
+            n_rows: their number.
             policy: of this party.
 
         Raises:
             PolicyError: it differs from an earlier set in a few rows.
             ConfigError: the file cannot be read or written.
         """
-        self._check(rows, policy, self._change(lambda content: None))
+        self._check(rows, least_changed(policy, n_rows), self._change(lambda content: None))
 
-    def add(self, rows: Sketch, policy: Policy) -> None:
+    def add(self, rows: Sketch, n_rows: int, policy: Policy) -> None:
         """Add a set of rows, before the first round of its training; see `check` for the arguments and the errors."""
 
         def add(content: dict[str, Any]) -> None:
-            self._check(rows, policy, content)
+            self._check(rows, least_changed(policy, n_rows), content)
             written = rows.astype("<i4").tobytes().hex()
             content["sets"] = [*(each for each in content["sets"] if each != written), written][-MAX_SETS:]
 
         self._change(add)
 
-    def _check(self, rows: Sketch, policy: Policy, content: dict[str, Any]) -> None:
+    def _check(self, rows: Sketch, least: int, content: dict[str, Any]) -> None:
         earlier = [np.frombuffer(bytes.fromhex(each), "<i4") for each in content["sets"]]
         n_changed = [int(np.sum((rows.astype(np.int64) - each) ** 2)) for each in earlier]
-        few = min((n for n in n_changed if n), default=policy.min_batch)
-        if few >= policy.min_batch:
+        few = min((n for n in n_changed if n), default=least)
+        if few >= least:
             return
         error = refusal(
             self._role,
-            "policy.min_batch",
-            "its training rows are those of an earlier training except for a few, and the difference of the two models"
-            f" would tell about these rows alone; the minimum is {policy.min_batch} rows: train on the same rows, wait"
-            " until more rows have changed, or lower the setting; the log of this party has the number",
+            "policy.min_changed_rows",
+            "the training rows are those of an earlier training, perhaps on another dataset, but for fewer than"
+            f" {least} rows, so both results together would tell much about these few rows: use the same rows, or"
+            " change more of them; the log of this party has the number",
         )
         error.add_note(f"about {few} training rows differ from those of an earlier training")
         raise error

@@ -6,7 +6,7 @@ or a key. A reader of the metrics learns the names of running jobs and their mea
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -53,6 +53,7 @@ LOSS_DECIMALS = 6
 """Decimals of a loss, the same as of an evaluation. At full precision, the mean loss at known scores would be an
 equation for the labels."""
 ROUND_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 150, 600)
+ONLINE_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1, 5)
 LAG_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 
 NO_ROUND = RoundKey(0, 0)
@@ -133,6 +134,20 @@ class Metrics(Collector):
         self._refusals = counter(
             PREFIX + "refusals", "Calls that this process has refused, by kind of reason.", ["reason"]
         )
+        self._points = counter(
+            PREFIX + "online_points", "At the host: points of the guest that it has answered, for online scores."
+        )
+        self._scored = counter(
+            PREFIX + "online_rows",
+            "At the guest: rows that were asked for online, by result: scored, or which party lacks the ID.",
+            ["result"],
+        )
+        self._online_seconds = Histogram(
+            PREFIX + "online_seconds",
+            "At the guest: seconds for each answered request for online scores.",
+            buckets=ONLINE_BUCKETS,
+            registry=self.registry,
+        )
         self._round_seconds = Histogram(
             PREFIX + "round_seconds",
             "Seconds from the start of a round's last attempt to the end of the round.",
@@ -151,6 +166,7 @@ class Metrics(Collector):
             (self._rounds, ("complete", "void")),
             (self._attempts, ("first", "further")),
             (self._refusals, (reason for _, reason in STATUS.values())),
+            (self._scored, ("scored", "not_at_the_host", "not_at_the_guest")),
         ):
             for value in values:
                 metric.labels(value)
@@ -180,6 +196,21 @@ class Metrics(Collector):
     def refused(self, error: TrilateralError) -> None:
         """Count a call that was refused."""
         self._refusals.labels(reason_of(error)).inc()
+
+    def answered_points(self, n_points: int) -> None:
+        """Count points of the guest that the host has answered."""
+        self._points.inc(n_points)
+
+    def scored_online(self, seconds: float, lacking: Sequence[Role | None]) -> None:
+        """Count a request for online scores at the guest.
+
+        Args:
+            seconds: how long it took.
+            lacking: for each row, the party that lacks its ID; None if it was scored.
+        """
+        self._online_seconds.observe(seconds)
+        for party in lacking:
+            self._scored.labels("scored" if party is None else f"not_at_the_{party.value}").inc()
 
     def late(self, seconds: float) -> None:
         """Count seconds by which the event loop was late."""

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -85,12 +85,15 @@ class RoleParts:
         servicers: the servicer of each service, by the name of the service.
         configured: everything else that reads the configuration as its attribute `config`, which changes while the
             process runs.
+        running: entered once this process has locked its state folder, and left when it stops: what goes on besides
+            the jobs.
         close: called after the jobs have ended.
     """
 
     jobs: Jobs
     servicers: Mapping[str, Servicer]
     configured: Sequence[Configured] = ()
+    running: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     close: Callable[[], Awaitable[None]] = _do_nothing
 
 
@@ -173,7 +176,7 @@ async def _serve(
     asyncio.get_running_loop().set_exception_handler(log_without_text)
     parts.jobs.metrics.certificates = certificates
     parts.jobs.metrics.read_shifts = partial(newest_shifts, config.state, MAX_SHOWN)
-    async with scraped(config.metrics.listen, parts.jobs.metrics):
+    async with scraped(config.metrics.listen, parts.jobs.metrics), parts.running():
         await server.start()
         watch = asyncio.create_task(live.watch())
         try:

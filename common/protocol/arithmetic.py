@@ -184,6 +184,10 @@ class Arithmetic(Weights, Protocol):
         """Whether `coef` is the result of the training, once `finish` was called."""
         ...
 
+    def largest_score(self) -> float:
+        """Return the largest size of this party's part of the score of a training row, once `coef` is the result."""
+        ...
+
     def holdout_part(self, offset: FloatVector | None = None) -> FloatVector:
         """Compute this party's part of the scores u of the hold-out rows: both parts add up to u.
 
@@ -375,6 +379,10 @@ class PaillierArithmetic(ABC):
     @abstractmethod
     def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected[VectorPiece]]:
         """See Arithmetic."""
+
+    def largest_score(self) -> float:
+        """See Arithmetic."""
+        return max(float(np.abs(self._columns[rows] @ self._coef).max()) for rows in blocks_of(self._n_train))
 
     def holdout_part(self, offset: FloatVector | None = None) -> FloatVector:
         """See Arithmetic."""

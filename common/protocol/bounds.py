@@ -27,8 +27,11 @@ def window_pieces(job: JobConfig) -> int:
 
 
 def max_rounds(job: JobConfig, n_batches: int) -> int:
-    """Return the most rounds of a job: one per batch, and one for each of two candidates on the whole training set."""
-    return job.epochs * n_batches + 2
+    """Return the most rounds of a job.
+
+    There is one for each batch, one for each of two candidates on the whole training set, and the step of inference.
+    """
+    return job.epochs * n_batches + 2 + job.inference
 
 
 def max_curvature_draws(job: JobConfig, n_batches: int) -> int:

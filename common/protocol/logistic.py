@@ -28,6 +28,11 @@ def probability(scores: FloatVector) -> FloatVector:
     return np.asarray(np.exp(-np.logaddexp(0, -scores)), dtype=np.float64)
 
 
+def slope(scores: FloatVector) -> FloatVector:
+    """Return sigma'(u) = sigma(u) sigma(-u), shape (n_samples,): the second derivative of each sample's loss."""
+    return probability(scores) * probability(-scores)
+
+
 def residual(scores: FloatVector, labels: FloatVector) -> FloatVector:
     """Return d = sigma(u) - (1 + y) / 2, shape (n_samples,): the derivative of each sample's loss by its score."""
     return probability(scores) - (1 + labels) / 2

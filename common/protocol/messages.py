@@ -58,10 +58,32 @@ class Kind(StrEnum):
     WEIGHTS = "weights"
     """A party's share of the other's final weights; each party to the other."""
 
+    DEALT_SLOPES = "dealt_slopes"
+    """In the step of inference, corrections that turn streams into shares; coordinator to each party. See
+    `shares.information`."""
+    UNWEIGHTED_SLOPES = "unweighted_slopes"
+    """In the step of inference with sample weights, the host's share of the slopes under a mask; host to guest."""
+    MASKED_SLOPES = "masked_slopes"
+    """In the step of inference, a party's share of the slopes under a mask; each party to the other."""
+    ROUNDED_SLOPES = "rounded_slopes"
+    """The same of the rounded slopes, under another mask; each party to the other."""
+    SLOPE_COLUMNS = "slope_columns"
+    """In the step of inference, a share of the products of slopes and columns under a mask; from the party with fewer
+    columns to the other."""
 
-ELEMENT_KINDS = frozenset(
-    {Kind.MASKED_COLUMNS, Kind.MASKED_SCORES, Kind.MASKED_RESIDUAL, Kind.DEALT, Kind.SUMS, Kind.WEIGHTS}
+
+SLOPE_KINDS = frozenset(
+    {Kind.DEALT_SLOPES, Kind.UNWEIGHTED_SLOPES, Kind.MASKED_SLOPES, Kind.ROUNDED_SLOPES, Kind.SLOPE_COLUMNS}
 )
+"""The kinds of the step of inference alone."""
+ELEMENT_KINDS = SLOPE_KINDS | {
+    Kind.MASKED_COLUMNS,
+    Kind.MASKED_SCORES,
+    Kind.MASKED_RESIDUAL,
+    Kind.DEALT,
+    Kind.SUMS,
+    Kind.WEIGHTS,
+}
 """The kinds that consist of ring elements. All others consist of ciphertexts."""
 
 
@@ -219,6 +241,9 @@ class BeginRound:
     gradient that the other party is shown has one number for each of them."""
     shares: RoundShares | None = None
     """None under the Paillier protocol, and in a journal. With shares, `step` is empty and `evaluate_at` is None."""
+    information: bool = False
+    """Whether the round is the step of inference, which comes after all others: it asks for the Fisher information of
+    the training rows at w_k, and for nothing else."""
 
     @property
     def evaluates(self) -> bool:
@@ -268,8 +293,8 @@ class ElementPiece:
     elements: ElementVector = field(repr=False)
     """Of all columns, in the layout of `shares.layout`: shape (n_rows * n_columns,)."""
     digest: bytes = b""
-    """With `Kind.MASKED_RESIDUAL`: what the sender has computed from the scores of these rows. Both parties must have
-    computed the same; see `shares.kernels`."""
+    """With `Kind.MASKED_RESIDUAL` and `Kind.MASKED_SLOPES`: what the sender has computed from the scores of these rows.
+    Both parties must have computed the same; see `shares.kernels`."""
 
     @property
     def n_ciphertexts(self) -> int:
@@ -388,6 +413,19 @@ class FinishJob:
     share: ElementVector | None = field(default=None, repr=False)
     """Under the protocol on shares, in place of `step`: the receiver's shares of the final w, the host's columns first,
     at `shares.format.MODEL_FRACTION_BITS`, shape (n_host + n_guest,). None in a journal."""
+    inference: "OwnCovariance | None" = field(default=None, repr=False)
+    """With the job's `inference`; None in a journal."""
+
+
+@dataclass(frozen=True, eq=False)
+class OwnCovariance:
+    """What the coordinator tells a party about the accuracy of its own weights."""
+
+    covariance: FloatVector
+    """Covariance of the party's w in training units: the elements on and above the diagonal, row by row, with 6
+    significant digits. Empty if the information cannot be inverted, or was not measured."""
+    warnings: Sequence[str] = ()
+    """Why the figures are missing or may be wrong, as public texts for people."""
 
 
 @dataclass(frozen=True)
@@ -457,6 +495,7 @@ class ObservationRecord:
     gradient: FloatVector | None = None
     curvature: FloatVector | None = None
     holdout_loss: float | None = None
+    information: FloatVector | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -501,6 +540,12 @@ class Result:
     holdout_scores: FloatVector | None = None
     evaluations: Sequence[EvaluationRecord] = ()
     """Guest: the evaluations during the training, in order."""
+    inference: OwnCovariance | None = None
+    """With the job's `inference`."""
+    n_peer_columns: int = 0
+    """Training columns of the other party."""
+    largest_score: float = 0.0
+    """With the job's `inference`: the largest part of a training row's score that this party's columns have."""
 
 
 @dataclass(frozen=True)

@@ -233,7 +233,8 @@ class PartyMachine(ABC):
             return
         early = self._open(RoundKey(finish.round, 1))
         self._round_ended(finish.round - 1, finish.round_loss)
-        yield Envelope(self.role, StepTaken(finish if finish.share is None else replace(finish, share=None)))
+        # Neither shares nor what follows from an observation of the coordinator belongs in a journal.
+        yield Envelope(self.role, StepTaken(replace(finish, share=None, inference=None)))
         self._last = finish
         yield from self._start(self._arithmetic.finish(finish), early)
         yield from self._go_on()
@@ -269,6 +270,9 @@ class PartyMachine(ABC):
             reason=finish.reason,
             holdout_scores=holdout_scores,
             evaluations=evaluations,
+            inference=finish.inference,
+            n_peer_columns=self._peer_columns or 0,
+            largest_score=0.0 if finish.inference is None else self._arithmetic.largest_score(),
         )
         return Envelope(self.role, result)
 

@@ -201,6 +201,21 @@ class Place:
             )
         self._check_evaluation(begin, asked)
         self._check_direction(begin, asked)
+        self._check_information(begin, asked)
+
+    def _check_information(self, begin: BeginRound, asked: str) -> None:
+        """Check a step of inference. It is the last round of a session: none may ask for it at several points."""
+        newest = self._newest
+        if newest is not None and newest.information and newest.key.round < begin.key.round:
+            raise ProtocolError(f"{asked}, but the step of inference was the last round")
+        if not begin.information:
+            return
+        if not self._job.inference:
+            raise ProtocolError(f"{asked}, as a step of inference: set `inference: true` in the job")
+        shares = begin.shares
+        asks_for_more = shares is not None and (shares.weights is None or shares.holdout is not None)
+        if begin.gradient or begin.batch != WHOLE_SET or asks_for_more:
+            raise ProtocolError(f"{asked}, as a step of inference that asks for something else as well")
 
     def _check_evaluation(self, begin: BeginRound, asked: str) -> None:
         """Check an evaluation, because each one gives the guest one more linear function of every hold-out row."""
@@ -258,7 +273,7 @@ def _ask_alike(one: BeginRound, other: BeginRound) -> bool:
 
     With shares, a party does not know the points, and a journal does not have the shares.
     """
-    asked = [(begin.batch, begin.gradient, begin.curvature_draw) for begin in (one, other)]
+    asked = [(begin.batch, begin.gradient, begin.curvature_draw, begin.information) for begin in (one, other)]
     parts = [
         (begin.shares.weights is None, begin.shares.holdout is None)
         for begin in (one, other)

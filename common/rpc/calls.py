@@ -153,6 +153,55 @@ async def call_once(
     return answer
 
 
+async def collect_from_peer(
+    peer: Peer,
+    sender: Role,
+    path: str,
+    request: Message,
+    *,
+    response: type[Message],
+    on_response: Callable[[Any], None],
+    limits: Limits,
+    seconds: float,
+) -> None:
+    """Call a method that answers with a stream. The first part of an answer is not asked for twice.
+
+    Args:
+        peer: who to call.
+        sender: this process.
+        path: the path of the method.
+        request: its request.
+        response: type of the responses.
+        on_response: takes each response, in order.
+        limits: the peer may be away for `peer_timeout` before its first response.
+        seconds: deadline of the call.
+
+    Raises:
+        TrilateralError: the peer does not answer, refuses, or the stream breaks off.
+    """
+
+    async def begin() -> tuple[Any, Any]:
+        channel = await peer.connected()
+        method: Any = channel.unary_stream(
+            path, request_serializer=type(request).SerializeToString, response_deserializer=response.FromString
+        )
+        call = method(request, timeout=seconds, metadata=call_metadata(sender))
+        responses = aiter(call)
+        first = await anext(responses, None)
+        check_answer(peer, await call.initial_metadata())
+        return first, responses
+
+    first, responses = await until_answered(begin, peer, sender, limits, seconds)
+    if first is None:
+        return
+    on_response(first)
+    try:
+        async for each in responses:
+            on_response(each)
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc_error(error, str(peer)) from error
+
+
 def _log_silence(silence: Silence) -> None:
     log.info("%s", silence)
 

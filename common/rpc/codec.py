@@ -31,6 +31,8 @@ PACKAGE = "trilateral.v1"
 RUN_ID_BYTES = 16
 PREDICTION_BYTES = 16
 """Bytes of the ID that a guest gives a prediction."""
+MAX_ONLINE_ROWS = 100
+"""Maximum number of rows of one request for online scores."""
 CHUNK_BYTES = 1024 * 1024
 """Maximum bytes of ciphertexts in one request."""
 MIN_KEY_BITS = 256
@@ -163,10 +165,10 @@ def decode_outcome(number: int) -> Outcome:
     return outcome
 
 
-def decode_floats(values: Collection[float], what: str) -> FloatVector:
-    """Return finite numbers, at most `MAX_FLOATS`, as a vector; `what` names one of them in errors."""
-    if len(values) > MAX_FLOATS:
-        refuse(f"{len(values)} numbers as {what}; the maximum is {MAX_FLOATS}")
+def decode_floats(values: Collection[float], what: str, maximum: int = MAX_FLOATS) -> FloatVector:
+    """Return finite numbers, at most `maximum`, as a vector; `what` names one of them in errors."""
+    if len(values) > maximum:
+        refuse(f"{len(values)} numbers as {what}; the maximum is {maximum}")
     vector = np.fromiter(values, np.float64, len(values))
     if not np.isfinite(vector).all():
         refuse(f"a {what} that is not finite")

@@ -39,6 +39,8 @@ MAX_HEADER_BYTES = 1024
 ELEMENT_BYTES = 8
 SESSION_KINDS = frozenset({Kind.MASKED_COLUMNS, Kind.SUMS})
 """Kinds that have the key SESSION: the first always, the second for the products with the labels."""
+DIGEST_KINDS = frozenset({Kind.MASKED_RESIDUAL, Kind.MASKED_SLOPES})
+"""Kinds that travel with a digest."""
 
 _DTYPE = np.dtype("<u8")
 _PADDING_TAG, _ELEMENTS_TAG = (
@@ -179,7 +181,7 @@ def decode_elements(request: ElementsRequest | rounds_pb2.SendElementsRequest) -
     if total > MAX_TOTAL or offset + n_rows > total:
         refuse(f"rows {offset} to {offset + n_rows} of {total} of {kind}")
     digest = decode_digest(header.digest, "digest")
-    if digest and kind is not Kind.MASKED_RESIDUAL:
+    if digest and kind not in DIGEST_KINDS:
         refuse(f"a digest with {kind}")
     return ElementPiece(key, kind, offset, total, n_rows, _as_elements(elements), digest)
 

@@ -24,6 +24,7 @@ from trilateral.common.pb.v1 import (
     guest_pb2,
     host_pb2,
     jobs_pb2,
+    online_pb2,
     party_pb2,
     prediction_pb2,
     process_pb2,
@@ -46,6 +47,7 @@ from trilateral.common.protocol.messages import (
     Message,
     OpenJob,
     OutOfRange,
+    OwnCovariance,
     Ready,
     RoundShares,
     RowsDone,
@@ -56,7 +58,7 @@ from trilateral.common.protocol.messages import (
     WeightShares,
 )
 from trilateral.common.protocol.row_roles import ROLE_PIECE, Purpose, RolePiece
-from trilateral.common.protocol.shares.bounds import MAX_NORM_BITS
+from trilateral.common.protocol.shares.bounds import MAX_INFERENCE_COLUMNS, MAX_NORM_BITS
 from trilateral.common.rpc.codec import (
     MAX_TOTAL,
     PACKAGE,
@@ -82,13 +84,27 @@ from trilateral.common.rpc.codec import (
 )
 from trilateral.common.rpc.elements import ElementsRequest, decode_elements, pack_elements, unpack_elements
 
+MAX_WARNINGS = 16
+"""Maximum number of warnings about standard errors in one message."""
+_MAX_COVARIANCE = MAX_INFERENCE_COLUMNS * (MAX_INFERENCE_COLUMNS + 1) // 2
+
 Permission: TypeAlias = Literal["start", "stop", "watch"]
 Fields: TypeAlias = dict[str, Any]
 """Fields of a request, without those of the `JobKey`."""
 MessageT = TypeVar("MessageT", bound=Message)
 
 
-_FILES = (alignment_pb2, coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, prediction_pb2, process_pb2)
+_FILES = (
+    alignment_pb2,
+    coordinator_pb2,
+    guest_pb2,
+    host_pb2,
+    jobs_pb2,
+    online_pb2,
+    party_pb2,
+    prediction_pb2,
+    process_pb2,
+)
 _CONTRACT: dict[str, MethodDescriptor] = {
     f"/{service.full_name}/{method.name}": method
     for file in _FILES
@@ -264,6 +280,7 @@ def _encode_begin(message: BeginRound) -> Fields:
         "over": message.over,
         "peer_columns": message.peer_columns,
         "shares": None if message.shares is None else _encode_round_shares(message.shares),
+        "information": message.information,
     }
 
 
@@ -282,6 +299,7 @@ def _decode_begin(request: party_pb2.BeginRoundRequest) -> BeginRound:
         over=request.over,
         peer_columns=request.peer_columns,
         shares=_decode_round_shares(request.shares) if request.HasField("shares") else None,
+        information=request.information,
     )
 
 
@@ -323,14 +341,29 @@ def _encode_finish(message: FinishJob) -> Fields:
         "reason": message.reason,
         "round_loss": message.round_loss,
         "share": None if message.share is None else pack_elements(message.share),
+        "inference": None if message.inference is None else _encode_covariance(message.inference),
     }
+
+
+def _encode_covariance(own: OwnCovariance) -> party_pb2.OwnCovariance:
+    return party_pb2.OwnCovariance(covariance=own.covariance.tolist(), warnings=own.warnings)
+
+
+def _decode_covariance(own: party_pb2.OwnCovariance) -> OwnCovariance:
+    if len(own.warnings) > MAX_WARNINGS:
+        refuse(f"{len(own.warnings)} warnings about standard errors; the maximum is {MAX_WARNINGS}")
+    covariance = decode_floats(own.covariance, "covariance", _MAX_COVARIANCE)
+    return OwnCovariance(covariance, tuple(map(decode_text, own.warnings)))
 
 
 def _decode_finish(request: party_pb2.FinishJobRequest) -> FinishJob:
     step, loss = decode_floats(request.step, "step"), decode_float(request.loss, "loss")
     round_loss = decode_float(request.round_loss, "round_loss") if request.HasField("round_loss") else None
     share = unpack_elements(request.share, "shares of the final weights") if request.HasField("share") else None
-    return FinishJob(request.round, step, loss, request.epochs, decode_text(request.reason), round_loss, share)
+    inference = _decode_covariance(request.inference) if request.HasField("inference") else None
+    return FinishJob(
+        request.round, step, loss, request.epochs, decode_text(request.reason), round_loss, share, inference
+    )
 
 
 def _encode_check(message: Waiting) -> Fields:
@@ -565,12 +598,20 @@ def _elements(name: str, kinds: Iterable[Kind], senders: frozenset[Role]) -> Vec
     )
 
 
-_BETWEEN_PARTIES = (Kind.MASKED_COLUMNS, Kind.MASKED_SCORES, Kind.MASKED_RESIDUAL, Kind.WEIGHTS)
+_BETWEEN_PARTIES = (
+    Kind.MASKED_COLUMNS,
+    Kind.MASKED_SCORES,
+    Kind.MASKED_RESIDUAL,
+    Kind.WEIGHTS,
+    Kind.MASKED_SLOPES,
+    Kind.ROUNDED_SLOPES,
+    Kind.SLOPE_COLUMNS,
+)
 
 ROUTES: tuple[Route, ...] = (
     _message("PartyService/OpenJob", _COORDINATOR, OpenJob, _encode_open, _decode_open),
     _message("PartyService/BeginRound", _COORDINATOR, BeginRound, _encode_begin, _decode_begin),
-    _elements("PartyService/SendElements", [Kind.DEALT], _COORDINATOR),
+    _elements("PartyService/SendElements", [Kind.DEALT, Kind.DEALT_SLOPES], _COORDINATOR),
     _message("PartyService/FinishJob", _COORDINATOR, FinishJob, _encode_finish, _decode_finish),
     _message("PartyService/CheckJob", _COORDINATOR, Waiting, _encode_check, _decode_check),
     _message("PartyService/FailJob", _COORDINATOR, Failed, _encode_end, _decode_end),
@@ -583,7 +624,7 @@ ROUTES: tuple[Route, ...] = (
     _message("GuestService/ProveIds", _HOST, IdProof, _encode_proof, _decode_proof),
     _message("GuestService/SendRowRoles", _HOST, RolePiece, _encode_roles, _decode_roles),
     _vectors("GuestService/SendVector", {Kind.SCORES: _HOST, Kind.SQUARES: _HOST, Kind.SCORE_CHANGE: _HOST}),
-    _elements("GuestService/SendElements", _BETWEEN_PARTIES, _HOST),
+    _elements("GuestService/SendElements", (*_BETWEEN_PARTIES, Kind.UNWEIGHTED_SLOPES), _HOST),
     _message("GuestService/SendHoldoutScores", _HOST, HoldoutScores, _encode_holdout, _decode_holdout),
     _message("CoordinatorService/ReportProgress", _PARTIES, StageProgress, _encode_stage, _decode_stage),
     _message("CoordinatorService/ReportAlignment", _GUEST, AlignmentProgress, _encode_alignment, _decode_alignment),
@@ -605,6 +646,9 @@ ROUTES: tuple[Route, ...] = (
     Route("PredictionService/SettleShard", _GUEST),
     Route("PredictionService/GetScores", _GUEST),
     Route("PredictionService/ClosePrediction", _GUEST),
+    Route("OnlineService/GetList", _GUEST),
+    Route("OnlineService/AnswerPoints", _GUEST),
+    Route("ScoreService/Score", _GUEST),
     Route("JobService/StartJob", permission="start"),
     Route("JobService/GetJob", permission="watch"),
     Route("JobService/ListJobs", permission="watch"),

@@ -211,7 +211,7 @@ class Format:
 
     def gradient_drop(self, n_rows: int) -> int:
         """Return how many low bits of a gradient over so many rows the parties drop."""
-        return _cover(self.gradient_variance(n_rows))
+        return cover(self.gradient_variance(n_rows))
 
     def gradient_noise(self, n_rows: int) -> float:
         """Return the standard deviation of an element of a gradient over so many rows: of the sum, not of the mean."""
@@ -241,11 +241,11 @@ class Format:
         variance = Fraction(4 * 8**2 * 4**self.f_v, 6)
         for b, wave in zip(self.series.loss_coef, self.wave_bits, strict=True):
             variance += (4**wave + Fraction(b * b, 4**LOSS_COEF_BITS) * 4 ** (2 * self.f_v - wave)) / 12
-        return _cover(variance * n_rows * 4 ** (self.f_c + WEIGHT_ROOM * self.weighted))
+        return cover(variance * n_rows * 4 ** (self.f_c + WEIGHT_ROOM * self.weighted))
 
 
-def _cover(variance: Fraction) -> int:
-    """Return the least q with 2^q at least 2^COVER_BITS deviations."""
+def cover(variance: Fraction) -> int:
+    """Return the least q with 2^q at least 2^COVER_BITS deviations of a noise: how many low bits of a sum to drop."""
     wanted, q = variance * 4**COVER_BITS, 0
     while 4**q < wanted:
         q += 1

@@ -38,6 +38,12 @@ class Purpose(IntEnum):
     """What masks the shares of the products of columns and labels. Session, host and guest."""
     SHARES = 10
     """The host's shares of the weights, and the masks a and b. Round, coordinator alone."""
+    SLOPES = 11
+    """e and g, and at the host e_c: what masks the slopes in the step of inference. Round, party and coordinator."""
+    DEALT_SLOPES = 12
+    """A party's shares of half of the values that are dealt for that step. Round, party and coordinator."""
+    SLOPE_COLUMNS = 13
+    """M: masks of the products of slopes and columns, of the party that opens them. Round, party and coordinator."""
 
 
 def pair_seed(first: bytes, second: bytes) -> bytes:

@@ -180,20 +180,21 @@ def residual(
         loss += zeta * zeta
     hashes = zs
     loss_coef = fmt.series.loss_coef
-    for k, (cos, sin) in enumerate(_waves(zs, K)):
+    for k, (cos, sin) in enumerate(waves(zs, K)):
         wave_bits = fmt.wave_bits[k]
         dealt_cos, dealt_sin = shares[:, 2 * k], shares[:, 2 * k + 1]
         if gradient:
             cut, b = WAVE_BITS + COEF_BITS - (fmt.f_d - wave_bits), fmt.series.coef[k]
-            by_cos, by_sin = _round(sin * b, cut), _round(cos * b, cut)
+            by_cos, by_sin = rounded(sin * b, cut), rounded(cos * b, cut)
             d += by_cos * dealt_cos - by_sin * dealt_sin
             hashes = hashes ^ (by_cos + (by_sin << np.uint64(32)))
         cut = WAVE_BITS + LOSS_COEF_BITS - (2 * fmt.f_v - wave_bits)
-        by_cos, by_sin = _round(cos * loss_coef[k], cut), _round(sin * loss_coef[k], cut)
+        by_cos, by_sin = rounded(cos * loss_coef[k], cut), rounded(sin * loss_coef[k], cut)
         loss -= by_cos * dealt_cos + by_sin * dealt_sin
         hashes = (hashes << np.uint64(13) | hashes >> np.uint64(51)) + (by_cos + (by_sin << np.uint64(32)))
     v = shares[:, -1] if fmt.weighted and gradient else shares[:0, 0]
-    return Residual((d if gradient else d[:0]).ravel(), loss.ravel(), _digest(hashes), np.ascontiguousarray(v).ravel())
+    digest = digest_of(hashes)
+    return Residual((d if gradient else d[:0]).ravel(), loss.ravel(), digest, np.ascontiguousarray(v).ravel())
 
 
 def add_products(columns: Columns, d: ElementVector, sums: ElementVector) -> None:
@@ -226,9 +227,9 @@ def _dealt(fmt: Format, r: Elements) -> Elements:
     """Return all values of the rows that are dealt in shares, but for the last one of a weighted row."""
     K, tq = fmt.n_terms, fmt.square_cut
     values = np.empty((len(r), fmt.n_values, GROUP), np.uint64)
-    for k, (cos, sin) in enumerate(_waves(r, K)):
+    for k, (cos, sin) in enumerate(waves(r, K)):
         cut = WAVE_BITS - fmt.wave_bits[k]
-        values[:, 2 * k], values[:, 2 * k + 1] = _round(cos, cut), _round(sin, cut)
+        values[:, 2 * k], values[:, 2 * k + 1] = rounded(cos, cut), rounded(sin, cut)
     wrap, square = (r >> np.uint64(63)) << np.uint64(64 - tq), r >> np.uint64(tq)
     values[:, 2 * K] = r >> np.uint64(fmt.residual_cut)
     values[:, 2 * K + 1] = wrap
@@ -238,7 +239,7 @@ def _dealt(fmt: Format, r: Elements) -> Elements:
     return values
 
 
-def _round(values: Integers, bits: int) -> Elements:
+def rounded(values: Integers, bits: int) -> Elements:
     """Return some integers without their low bits, rounded."""
     half = (1 << bits) >> 1
     return ((values + half) >> bits).view(np.uint64)
@@ -284,7 +285,7 @@ def wave_table() -> NDArray[np.int32]:
     return table
 
 
-def _waves(values: Elements, n_terms: int) -> list[tuple[Integers, Integers]]:
+def waves(values: Elements, n_terms: int) -> list[tuple[Integers, Integers]]:
     """Return cos and sin of 2 pi k v / 2^PERIOD_BITS for k = 1 and up, as integers with WAVE_BITS fraction bits.
 
     The first wave is the product of one from a table, for the upper half of the angle, and one from two terms of
@@ -307,7 +308,7 @@ def _waves(values: Elements, n_terms: int) -> list[tuple[Integers, Integers]]:
     return waves
 
 
-def _digest(hashes: Elements) -> bytes:
+def digest_of(hashes: Elements) -> bytes:
     """Return the digest of the hashes of groups of rows: a polynomial in DIGEST_FACTOR for each row of a group."""
     powers = np.ones(len(hashes), np.uint64)
     np.multiply.accumulate(np.full(len(hashes) - 1, DIGEST_FACTOR), out=powers[1:])

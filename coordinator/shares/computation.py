@@ -20,6 +20,7 @@ from trilateral.common.protocol.messages import (
     FinishJob,
     Kind,
     OpenJob,
+    OwnCovariance,
     Piece,
     Ready,
     RoundKey,
@@ -29,12 +30,16 @@ from trilateral.common.protocol.messages import (
 )
 from trilateral.common.protocol.phases import Phase, no_phase
 from trilateral.common.protocol.shares.bounds import MAX_NORM_BITS
+from trilateral.common.protocol.shares.information import InformationPlan
 from trilateral.common.protocol.shares.rows import RowPlan
 from trilateral.common.protocol.shares.session import SESSION, StreamKeys, draw_seed
 from trilateral.common.shares.format import Format
+from trilateral.common.shares.information import SlopeFormat, n_packed
 from trilateral.coordinator.computation import Opening
+from trilateral.coordinator.inference import own_covariances
 from trilateral.coordinator.plan import Conclusion, RoundPlan
 from trilateral.coordinator.shares.dealing import Dealing
+from trilateral.coordinator.shares.information import InformationOpening
 from trilateral.coordinator.shares.opening import Objective, SharesOpening, disclosed_loss, needs_scores
 from trilateral.coordinator.shares.points import Range, share_point, share_result
 from trilateral.coordinator.shares.products import LabelProducts, n_vectors
@@ -109,14 +114,25 @@ class SharesComputation:
             weight_of_a_row=guest.total_weight / n_train if self.is_weighted else 1.0,
         )
         self._products = LabelProducts(self._rows, n_columns, keys)
+        self._keys = keys
+        self._phase = phase
+        self._information: InformationPlan | None = None
+        if job.inference:
+            slopes = SlopeFormat(self._fmt, n_train)
+            self._information = InformationPlan.of(slopes, self._rows, n_columns[Role.HOST], n_columns[Role.GUEST])
+        self._step: InformationOpening | None = None
+        """The open attempt at the step of inference."""
         rounds = max_rounds(job, batches.count)
         self._dealing = Dealing(self._fmt, keys, n_columns, self._rows, max_rounds=rounds, phase=phase)
 
     @property
     def allowed(self) -> Mapping[Role, tuple[int, int]]:
-        """A gradient and two losses in an attempt, and the products with the labels in a session."""
+        """A gradient and two losses in an attempt, or the information; the products with the labels in a session."""
         n_columns = sum(self._n_columns.values())
-        return dict.fromkeys(PARTIES, (n_columns + 2, n_vectors(self._rows) * n_columns))
+        in_a_round = n_columns + 2
+        if self._information is not None:
+            in_a_round = max(in_a_round, n_packed(n_columns))
+        return dict.fromkeys(PARTIES, (in_a_round, n_vectors(self._rows) * n_columns))
 
     @property
     def gradient_error(self) -> float:
@@ -132,8 +148,10 @@ class SharesComputation:
         """Return a loss with 6 decimals."""
         return disclosed_loss(loss)
 
-    def open(self, plan: RoundPlan, key: RoundKey) -> SharesOpening:
+    def open(self, plan: RoundPlan, key: RoundKey) -> SharesOpening | InformationOpening:
         """See `computation.Computation.open`."""
+        if plan.information:
+            return self._open_step(plan, key)
         rows = self._rows.range_of(plan.batch)
         holdout = None if plan.evaluate_at is None else self._rows.holdout
         deal = self._dealing.begin(key, rows if needs_scores(plan) else None, holdout)
@@ -149,6 +167,22 @@ class SharesComputation:
             products=self._products,
             objective=self._objective,
         )
+
+    def _open_step(self, plan: RoundPlan, key: RoundKey) -> InformationOpening:
+        if self._information is None:
+            raise RuntimeError("a step of inference in a job without inference")
+        self._dealing.stop()
+        masks, _ = self._dealing.masks(key)
+        self._step = InformationOpening(
+            plan,
+            key,
+            self._information,
+            keys=self._keys,
+            masks=masks,
+            weight_of_a_row=self._objective.weight_of_a_row,
+            phase=self._phase,
+        )
+        return self._step
 
     def ask(self, plan: RoundPlan, begins: Mapping[Role, BeginRound]) -> Mapping[Role, BeginRound]:
         """Send each party its shares of w_k and of the point to evaluate, and no loss.
@@ -179,12 +213,15 @@ class SharesComputation:
         return self._products.prepare()
 
     def deal(self) -> Iterator[Envelope]:
-        """See `Dealing.deal`."""
-        yield from self._dealing.deal()
+        """See `Dealing.deal` and `InformationOpening.deal`."""
+        yield from self._dealing.deal() if self._step is None else self._step.deal()
 
     def take_rows_done(self, sender: Role, done: RowsDone) -> None:
-        """See `Dealing.take_done`."""
-        self._dealing.take_done(sender, done)
+        """See `Dealing.take_done` and `InformationOpening.take_done`."""
+        if self._step is None:
+            self._dealing.take_done(sender, done)
+        elif done.key == self._step.key:
+            self._step.take_done(sender, done)
 
     def add(self, sender: Role, piece: Piece, opening: Opening | None) -> None:
         """See `computation.Computation.add`. What belongs to the session is taken in whatever round it arrives."""
@@ -194,14 +231,25 @@ class SharesComputation:
             if piece.kind is not Kind.SUMS:
                 raise ProtocolError(f"the {sender} sent {piece.kind} to the coordinator")
             self._products.add(sender, piece)
-        elif isinstance(opening, SharesOpening):
+        elif isinstance(opening, SharesOpening | InformationOpening):
             opening.add(sender, piece)
 
     def finish(self, conclusion: Conclusion, finishes: Mapping[Role, FinishJob]) -> Mapping[Role, FinishJob]:
-        """Send each party its shares of the final weights."""
+        """Send each party its shares of the final weights, and with inference the covariance of its own weights."""
         self._dealing.stop()
         shares = share_result(conclusion.point)
-        return {party: replace(finish, share=shares[party], round_loss=None) for party, finish in finishes.items()}
+        inference: dict[Role, OwnCovariance] = {}
+        if self._information is not None:
+            inference |= own_covariances(
+                conclusion.information,
+                self._n_columns,
+                noise=self._information.slopes.noise(self._information.n_rows) / self._objective.weight_of_a_row,
+                converged=conclusion.converged,
+            )
+        return {
+            party: replace(finish, share=shares[party], inference=inference.get(party), round_loss=None)
+            for party, finish in finishes.items()
+        }
 
 
 def _checked(job: JobConfig, party: Role, ready: Ready) -> SharesReady:

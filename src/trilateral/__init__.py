@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 # Names are imported when they are first used, so that the command line starts fast and no organisation needs the code
 # of the others.
 if TYPE_CHECKING:
-    from trilateral.client.asynchronous import Prediction, load_config
+    from trilateral.client.asynchronous import Prediction, Score, load_config
     from trilateral.client.errors import JobFailedError, JobStoppedError, LostContactError
     from trilateral.client.job import Job
     from trilateral.client.model import Model, load_model
@@ -67,6 +67,7 @@ __all__ = [
     "ProtocolError",
     "Role",
     "Run",
+    "Score",
     "Session",
     "Stage",
     "TrilateralError",
@@ -77,7 +78,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "client.asynchronous": ["Prediction", "load_config"],
+    "client.asynchronous": ["Prediction", "Score", "load_config"],
     "client.errors": ["JobFailedError", "JobStoppedError", "LostContactError"],
     "client.job": ["Job"],
     "client.model": ["Model", "load_model"],

@@ -32,6 +32,25 @@ def test_six_decimals_of_a_log_loss_without_limit_have_all_labels(rows: tuple[Fl
     np.testing.assert_array_equal(labels_from(round(log_loss(scores, labels), 6)), labels[:N_TARGETS])
 
 
+def test_a_host_that_chooses_the_rows_reads_the_label_of_the_only_one_that_it_is_not_sure_of() -> None:
+    """99 rows have extreme scores, and so labels that the host knows. It follows the protocol.
+
+    `tests/integration/test_split_column.py` shows that the guest refuses such a job under `paillier`.
+    """
+    rng = np.random.default_rng(1)
+    scores = rng.normal(scale=3, size=20_000)
+    labels = np.where(rng.random(20_000) < 1 / (1 + np.exp(-scores)), 1.0, -1.0)
+    sure = np.argsort(-np.abs(scores))[:99]
+    targets = rng.choice(np.flatnonzero(np.abs(scores) < 2), 50, replace=False)
+    guesses = []
+    for target in targets:
+        chosen = np.append(sure, target)
+        told = 100 * disclosed_log_loss(scores[chosen], labels[chosen])
+        known = log_loss(scores[sure], np.sign(scores[sure])) * 99
+        guesses.append(1.0 if abs(told - known - np.logaddexp(0, -scores[target])) < 1e-3 else -1.0)
+    np.testing.assert_array_equal(guesses, labels[targets])
+
+
 def test_the_log_loss_that_leaves_the_guest_has_25_bits_for_all_rows_together(
     rows: tuple[FloatVector, FloatVector],
 ) -> None:

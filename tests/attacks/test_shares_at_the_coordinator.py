@@ -205,7 +205,7 @@ def test_the_coordinator_reads_a_row_in_which_one_coefficient_is_off_by_one_unit
 def test_parties_that_compute_different_coefficients_send_the_coordinator_nothing(
     private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compute, waves = reference.residual, reference._waves
+    compute, waves = reference.residual, reference.waves
     role: list[Role] = []
 
     def residual(fmt: Format, who: Role, *arguments: Any, **options: Any) -> kernels.Residual:

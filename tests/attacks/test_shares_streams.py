@@ -24,6 +24,7 @@ from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.messages import (
+    SLOPE_KINDS,
     BeginRound,
     ElementPiece,
     JobEnded,
@@ -140,7 +141,10 @@ def test_a_mask_covers_every_number_that_travels(job: JobConfig, weighted: bool,
         masked = list(transcript.masked(sender, to, message))
         assert sum(len(each.flat[0]) for each in masked) == len(message.elements)
         assert len({(each.place, index) for each in masked for index in each.flat[0].tolist()}) == len(message.elements)
-    assert kinds == {Kind.MASKED_COLUMNS, Kind.DEALT, Kind.MASKED_SCORES, Kind.MASKED_RESIDUAL, Kind.SUMS}
+    expected = {Kind.MASKED_COLUMNS, Kind.DEALT, Kind.MASKED_SCORES, Kind.MASKED_RESIDUAL, Kind.SUMS}
+    if job.inference:
+        expected |= SLOPE_KINDS if weighted else SLOPE_KINDS - {Kind.UNWEIGHTED_SLOPES}
+    assert kinds == expected
 
 
 @pytest.mark.parametrize("kept", ["attempt", "round"])

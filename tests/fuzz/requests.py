@@ -20,9 +20,7 @@ SCALARS: dict[int, st.SearchStrategy[Any]] = {
 
 
 def values_of(field: Any) -> st.SearchStrategy[Any]:
-    if field.message_type is not None:
-        return requests(GetMessageClass(field.message_type))
-    value = SCALARS[field.type]
+    value = SCALARS[field.type] if field.message_type is None else requests(GetMessageClass(field.message_type))
     return st.lists(value, max_size=20) if field.label == FieldDescriptor.LABEL_REPEATED else value
 
 

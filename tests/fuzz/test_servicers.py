@@ -19,11 +19,13 @@ from hypothesis import strategies as st
 
 from tests.fuzz.requests import requests
 from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
+from tests.support.waiting import eventually
 from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.config.process import ProcessConfig
+from trilateral.common.config.process import OnlineConfig, Precomputed, ProcessConfig
 from trilateral.common.data.model.model_file import load_model
+from trilateral.common.data.tables.id_form import form_of
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.paillier.keys import PrivateKey, generate_private_key
 from trilateral.common.pb.v1 import (
@@ -32,6 +34,8 @@ from trilateral.common.pb.v1 import (
     guest_pb2,
     host_pb2,
     jobs_pb2,
+    online_pb2,
+    online_pb2_grpc,
     party_pb2,
     prediction_pb2,
     process_pb2,
@@ -71,14 +75,17 @@ def methods() -> Iterator[Method]:
         alignment_pb2: (Role.HOST,),
         host_pb2: (Role.HOST,),
         prediction_pb2: (Role.HOST,),
+        online_pb2: (Role.HOST,),
         guest_pb2: (Role.GUEST,),
         party_pb2: PARTIES,
         coordinator_pb2: (Role.COORDINATOR,),
         jobs_pb2: (Role.COORDINATOR,),
         process_pb2: tuple(Role),
     }
-    for module, roles in at.items():
+    of_service = {"ScoreService": (Role.GUEST,)}
+    for module, at_roles in at.items():
         for service in module.DESCRIPTOR.services_by_name.values():
+            roles = of_service.get(service.name, at_roles)
             for method in service.methods:
                 kinds = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
                 streams = method.client_streaming, method.server_streaming
@@ -101,12 +108,26 @@ class Servers:
     key: PrivateKey
     prediction: bytes = b""
     """A request that opens a prediction with an identifier of sixteen zeros."""
+    online: dict[str, Any] = field(default_factory=dict)
+    """Fields of requests for online scores that are answered."""
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
     channels: dict[Role, grpc.aio.Channel] = field(default_factory=dict)
     bugs: list[logging.LogRecord] = field(default_factory=list)
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)
+
+    async def find_list(self) -> bool:
+        """Get the host's list of online scores, and return whether it is there."""
+        opening = prediction_pb2.OpenPredictionRequest.FromString(self.prediction)
+        self.online = {name: getattr(opening, name) for name in ("job", "run_id", "model", "dataset")}
+        self.online["form"] = form_of(self.configs[Role.HOST].datasets[DATASET])
+        stub = online_pb2_grpc.OnlineServiceStub(self.channels[Role.HOST])
+        request = online_pb2.GetListRequest(**self.online)
+        with suppress(grpc.aio.AioRpcError):
+            async for response in stub.GetList(request, metadata=call_metadata(Role.GUEST)):
+                self.online["list"] = response.list
+        return "list" in self.online
 
     async def live(self, ready: threading.Event, stop: asyncio.Event) -> None:
         async with serving(self.configs):
@@ -169,7 +190,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     write_tables(folder)
     configs = make_configs(folder, peer_timeout=2)
     policy = configs[Role.HOST].policy.model_copy(update={"allow_prediction": True})
-    configs[Role.HOST] = configs[Role.HOST].model_copy(update={"policy": policy})
+    online = OnlineConfig(precompute=[Precomputed(job="predicted", dataset=DATASET)])
+    configs[Role.HOST] = configs[Role.HOST].model_copy(update={"policy": policy, "online": online})
     running = Servers(configs, generate_private_key(512))
     handler = _Bugs(running.bugs)
     logging.getLogger().addHandler(handler)
@@ -180,6 +202,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     assert ready.wait(20)
     try:
         running.prediction = running.wait(prediction_of_a_model(configs))
+        running.wait(eventually(running.find_list))
         yield running
     finally:
         running.loop.call_soon_threadsafe(stop.set)
@@ -220,7 +243,10 @@ OPEN_JOB = {method.server: method for method in ALL_METHODS if method.path.endsw
 def test_any_request_gets_an_answer_or_a_refusal_by_the_project(
     method: Method, servers: Servers, data: st.DataObject
 ) -> None:
-    """A job is open at a party, and half of the requests belong to it; prediction methods have an open prediction."""
+    """A job is open at a party, and half of the requests belong to it, or to a list of online scores.
+
+    Prediction methods have an open prediction.
+    """
     if "/PredictionService/" in method.path:
         assert servers.wait(servers.call(OPEN_PREDICTION, Role.GUEST, [servers.prediction])) is None
     if method.server in PARTIES:
@@ -228,9 +254,13 @@ def test_any_request_gets_an_answer_or_a_refusal_by_the_project(
     count = st.lists(requests(method.request), min_size=1, max_size=6 if method.streams_in else 1)
     drawn: list[Any] = data.draw(count)
     if data.draw(st.booleans()):
+        known = {"job": RUN.name, "run_id": RUN.run_id}
+        if "/OnlineService/" in method.path or "/ScoreService/" in method.path:
+            known = servers.online
         for request in drawn:
-            for name in {"job", "run_id"} & {each.name for each in request.DESCRIPTOR.fields}:
-                setattr(request, name, {"job": RUN.name, "run_id": RUN.run_id}[name])
+            request.MergeFrom(
+                method.request(**{name: known[name] for name in known if name in request.DESCRIPTOR.fields_by_name})
+            )
     sender = data.draw(st.sampled_from(sorted(ROUTE_AT[method.path].callers or Role)))
     error = servers.wait(servers.call(method, sender, [request.SerializeToString() for request in drawn]))
     if error is not None:

@@ -33,11 +33,10 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.alignment import dealing
 from trilateral.common.data.alignment.host_session import HostSession
 from trilateral.common.data.model.model_file import load_model
-from trilateral.common.data.party_data import PreparedData
+from trilateral.common.data.party_data import PreparedData, split_rows
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_STOPPED, JobStatus
-from trilateral.common.protocol.batches import holdout_split
 from trilateral.common.protocol.block import TrainingBlock
 
 JOB = JobConfig(name="overlap", dataset=DATASET, key_bits=512, l2=0.01)
@@ -86,6 +85,25 @@ async def test_overlapping_tables_give_the_model_of_their_common_rows(
     check_against_plain(tmp_path, configs, job)
     for role in PARTIES:
         assert load_model(JobFolder(configs[role].state, JOB.name).model).data.n_rows == 90
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_folders_of_parquet_parts_give_the_model_of_their_common_rows(protocol: Protocol, tmp_path: Path) -> None:
+    job = under(protocol, JOB)
+    write_overlapping(tmp_path)
+    configs = make_configs(tmp_path)
+    for role in PARTIES:
+        parts = tmp_path / f"{role}-parts"
+        parts.mkdir()
+        table = pd.read_csv(tmp_path / f"{role}.csv", dtype={"id": str})
+        for number in range(3):
+            table[number::3].to_parquet(parts / f"part-{number}.parquet", index=False)
+        dataset = configs[role].datasets[DATASET].model_copy(update={"path": parts})
+        configs[role] = configs[role].model_copy(update={"datasets": {DATASET: dataset}})
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, job)
+        assert status.state == JOB_STATE_FINISHED, status.detail
+    check_against_plain(tmp_path, configs, job)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -171,7 +189,7 @@ async def test_a_split_that_leaves_a_label_on_one_side_is_refused_and_only_the_g
 ) -> None:
     both = write_overlapping(tmp_path)
     common = sorted(both)
-    held_out = {common[row] for row in holdout_split(len(common), JOB.holdout, JOB.seed)[1]}
+    held_out = {common[row] for row in split_rows(len(common), JOB, None)[1]["holdout"]}
     guest = pd.read_csv(tmp_path / "guest.csv", dtype={"id": str})
     positive = guest["id"].isin({*sorted(held_out)[:3]}) | ~guest["id"].isin(both)  # the others are not common
     guest.assign(label=np.where(positive, "yes", "no")).to_csv(tmp_path / "guest.csv", index=False)

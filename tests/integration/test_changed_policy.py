@@ -248,9 +248,9 @@ async def test_the_scores_at_the_end_obey_a_policy_that_was_tightened_in_the_las
     """The host asks its policy when the scores leave, not only when a round begins."""
     give = HostMachine._give_scores
 
-    def tightened(machine: HostMachine, key: Any, offset: Any) -> Any:
+    def tightened(machine: HostMachine, key: Any, exact: Any, point: Any) -> Any:
         asyncio.run_coroutine_threadsafe(world.change(Role.HOST, "policy", share_holdout_scores=False), loop).result()
-        yield from give(machine, key, offset)
+        yield from give(machine, key, exact, point)
 
     loop = asyncio.get_running_loop()
     model = JobFolder(world.configs[Role.GUEST].state, QUICK.name).model

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
@@ -22,15 +23,18 @@ from tests.support.three_servers import (
     under,
     write_tables,
 )
+from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.checks.tables import check_tables
 from trilateral.common.config.dataset import SplitConfig
-from trilateral.common.config.job import JobConfig
+from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.model_file import load_model
 from trilateral.common.data.party_data import load_party_data
 from trilateral.common.data.tables.table import read_table
 from trilateral.common.jobs.folder import JobFolder
-from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
+from trilateral.common.jobs.ledger import Ledger
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING
 
 JOB = JobConfig(name="split", dataset=DATASET, key_bits=256, holdout="column", aligned=True)
 SPLIT = SplitConfig(column="sample", train=["dev"], valid=["val"], test=["test"], out_of_time=["oot"])
@@ -110,16 +114,26 @@ async def test_the_model_is_that_of_the_training_rows_and_each_set_has_its_figur
 
     given = json.loads((configs[Role.HOST].state / ".scores-given.json").read_text())["given"]
     assert given == sum(guest.data.sets.values())
+    # All sets are scored with the same weights, and each row lies in one of them.
+    assert len(Ledger(configs[Role.HOST].state, Role.HOST).entry(DATASET).points) == 1
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_only_the_first_set_stops_a_training(protocol: Protocol, tmp_path: Path) -> None:
     job = under(protocol, JOB.model_copy(update={"evaluate_every": 2, "patience": 1, "epochs": 8}))
-    configs = owned_by(Role.HOST, tmp_path)
+    configs = owned_by(Role.GUEST, tmp_path)
     assert await train(configs, job) == ""
     guest = load_model(JobFolder(configs[Role.GUEST].state, job.name).model)
     assert len(guest.evaluation_sets) == 3
     assert {each.metrics.n_rows for each in guest.evaluations} <= {guest.data.n_holdout}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_host_chooses_no_rows_of_an_evaluation_whose_loss_it_sees(protocol: Protocol, tmp_path: Path) -> None:
+    job = under(protocol, JOB.model_copy(update={"evaluate_every": 2, "epochs": 8}))
+    refusal = await train(owned_by(Role.HOST, tmp_path), job)
+    assert ("the host's split column chooses the rows whose log loss" in refusal) is (protocol == "paillier")
+    assert bool(refusal) is (protocol == "paillier")
 
 
 async def test_without_its_policy_an_owner_tells_nothing(tmp_path: Path) -> None:
@@ -149,6 +163,20 @@ async def test_the_host_limits_how_many_rows_a_column_holds_out(tmp_path: Path) 
     assert detail.startswith("the host refuses the job under policy.max_holdout: the maximum is 0.3")
 
 
+async def test_a_host_does_not_learn_from_a_refusal_that_its_rows_have_one_label(tmp_path: Path) -> None:
+    configs = owned_by(Role.HOST, tmp_path)
+    guest = pd.read_csv(tmp_path / "guest.csv", dtype={"id": str}).sort_values("id")
+    host = pd.read_csv(tmp_path / "host.csv", dtype={"id": str}).sort_values("id")
+    negative = (guest["label"] == "no").to_numpy()
+    few = negative & (negative.cumsum() <= 3)
+    host.assign(sample=np.where(few, "val", "dev")).to_csv(tmp_path / "host.csv", index=False)
+    for protocol in PROTOCOLS:
+        job = under(protocol, JOB.model_copy(update={"name": protocol}))
+        assert await train(configs, job) == ""
+        (valid,) = load_model(JobFolder(configs[Role.GUEST].state, job.name).model).evaluation_sets
+        assert (valid.metrics.n_rows, valid.metrics.auc, valid.intervals.auc) == (3, None, None)
+
+
 async def test_a_job_with_a_random_hold_out_ignores_the_column(tmp_path: Path) -> None:
     configs = owned_by(Role.HOST, tmp_path, share_split=False)
     assert await train(configs, JOB.model_copy(update={"holdout": 0.2})) == ""
@@ -170,3 +198,43 @@ async def test_no_role_of_a_row_reaches_a_log_or_the_coordinator(
     assert repr(roles.tobytes()[:20])[2:-1] not in caplog.text
     files = [path for path in configs[Role.COORDINATOR].state.rglob("*") if path.is_file()]
     assert not any(roles.tobytes()[:20] in path.read_bytes() for path in files)
+
+
+@pytest.mark.parametrize("owner", PARTIES)
+async def test_a_resumed_job_keeps_the_roles_of_its_rows(owner: Role, tmp_path: Path) -> None:
+    job = JOB.model_copy(update={"algorithm": Sgd(), "batch": 40, "epochs": 30, "tolerance": 0.0, "aligned": False})
+    configs = owned_by(owner, tmp_path)
+    path = tmp_path / f"{owner}.csv"
+    content = path.read_text()
+    async with serving(configs) as client:
+        await client.start(job)
+        async for status in client.watch(job.name):
+            if status.state == JOB_STATE_TRAINING and status.round >= 8:
+                break
+        await client.stop(job.name)
+    path.write_text(content.replace(",oot\n", ",dev\n"))
+    async with serving(configs) as client:
+        await client.resume(job.name)
+        assert "the table has changed since the job began" in await end_of(client, job)
+    path.write_text(content)
+    async with serving(configs) as client:
+        await client.resume(job.name)
+        assert await end_of(client, job) == ""
+    check_model(configs, job, load(configs, owner, job))
+
+
+async def end_of(client: JobClient, job: JobConfig) -> str:
+    async for status in client.watch(job.name):
+        if status.state in (JOB_STATE_FINISHED, JOB_STATE_FAILED):
+            return "" if status.state == JOB_STATE_FINISHED else status.detail
+    raise AssertionError("the job has not ended")
+
+
+def test_a_check_counts_the_sets_at_the_owner_alone(tmp_path: Path) -> None:
+    configs = owned_by(Role.HOST, tmp_path)
+    counts = pd.read_csv(tmp_path / "host.csv")["sample"].value_counts()
+    texts = {role: "\n".join(each.text for each in check_tables(configs[role], JOB)) for role in PARTIES}
+    sets = f"{counts['val']} hold-out rows, {counts['test']} rows of test, {counts['oot']} rows of out_of_time"
+    assert f"{counts['dev']} training rows, {sets}" in texts[Role.HOST]
+    assert "a column of the other party decides which rows train" in texts[Role.GUEST]
+    assert f"{N_ROWS} training rows, 0 hold-out rows" in texts[Role.GUEST]

@@ -22,9 +22,9 @@ from trilateral.common.config.dataset import LabelConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.model_file import load_model
+from trilateral.common.data.party_data import split_rows
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
-from trilateral.common.protocol.batches import holdout_split
 
 JOB = JobConfig(name="weighted", dataset=DATASET, protocol="shares", tolerance=1e-7)
 Configs = dict[Role, ProcessConfig]
@@ -60,7 +60,7 @@ async def test_the_model_is_that_of_scikit_learn_and_no_weight_leaves_the_guest(
     joined, scaled = tables.joined, tables.guest.block.sample_weights
     assert scaled is not None
     table = pd.read_csv(configs[Role.GUEST].datasets[DATASET].path, dtype={"id": str}).set_index("id")
-    train, _ = holdout_split(tables.guest.n_rows, JOB.holdout, JOB.seed)
+    train, _ = split_rows(tables.guest.n_rows, JOB, None)
     weights = table["exposure"].sort_index().to_numpy()[train]
     model = LogisticRegression(C=np.inf, class_weight="balanced", fit_intercept=False, solver="newton-cholesky")
     model.fit(joined.columns, joined.labels, sample_weight=weights)

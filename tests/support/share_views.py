@@ -31,6 +31,7 @@ from trilateral.common.base.arrays import ElementVector
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.paillier.keys import PrivateKey
+from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.messages import (
     BeginRound,
     ElementPiece,
@@ -47,10 +48,13 @@ from trilateral.common.protocol.messages import (
     WeightShares,
 )
 from trilateral.common.protocol.party import PartyMachine
-from trilateral.common.protocol.shares import arithmetic, attempts
+from trilateral.common.protocol.shares import arithmetic, attempts, information
+from trilateral.common.protocol.shares.information import InformationPlan, InformationStep
+from trilateral.common.protocol.shares.rows import RowPlan
 from trilateral.common.protocol.shares.session import SESSION, StreamKeys
 from trilateral.common.shares import kernels, reference, ring, stream
 from trilateral.common.shares.format import Format
+from trilateral.common.shares.information import SlopeFormat
 from trilateral.common.shares.keys import SEED_BYTES, Purpose
 from trilateral.coordinator.machine import CoordinatorMachine
 from trilateral.coordinator.shares import points
@@ -162,7 +166,7 @@ def sources(randomness: Randomness) -> Iterator[None]:
 
 def keep_cuts(randomness: Randomness, patch: pytest.MonkeyPatch) -> None:
     """Keep each party's shares of sums as they are before they leave. Parties may run in threads of their own."""
-    cut, send_sums = ring.cut_share, arithmetic.SharesArithmetic._sums
+    cut, send_sums, send_information = ring.cut_share, arithmetic.SharesArithmetic._sums, InformationStep._send_sums
     now: dict[int, list[CutShare]] = {}
 
     def cut_share(share: ElementVector, mask: ElementVector, bits: int, *, subtract: bool) -> ElementVector:
@@ -173,8 +177,14 @@ def keep_cuts(randomness: Randomness, patch: pytest.MonkeyPatch) -> None:
         randomness.cuts[self.role, attempt.asked.key] = now[get_ident()] = []
         return send_sums(self, attempt)
 
-    patch.setattr(arithmetic, "cut_share", cut_share)
+    def information_sums(self: InformationStep) -> Any:
+        randomness.cuts[self._work.role, self._key] = now[get_ident()] = []
+        return send_information(self)
+
+    for module in (arithmetic, information):
+        patch.setattr(module, "cut_share", cut_share)
     patch.setattr(arithmetic.SharesArithmetic, "_sums", sums)
+    patch.setattr(InformationStep, "_send_sums", information_sums)
 
 
 @dataclass(frozen=True)
@@ -219,7 +229,12 @@ class Transcript:
         self.n_all = sum(self.n_columns.values())
         self.weighted = challenge.weight_bits is not None
         (offer,) = {each.job.name: each.job for each in traffic if isinstance(each, OpenJob)}.values()
-        self.fmt = Format.of(ready[Role.HOST].n_train, offer.max_score, challenge.weight_bits)
+        n_train = ready[Role.HOST].n_train
+        self.fmt = Format.of(n_train, offer.max_score, challenge.weight_bits)
+        plan = RowPlan.of(Batches.of(offer, n_train), 0)
+        self.information = InformationPlan.of(
+            SlopeFormat(self.fmt, n_train), plan, self.n_columns[Role.HOST], self.n_columns[Role.GUEST]
+        )
         self.begun = {each.key: each for each in traffic if isinstance(each, BeginRound)}
         self.draws = self._draws(traffic)
 
@@ -282,7 +297,8 @@ class Transcript:
         if piece.kind is Kind.SUMS:
             yield self._of_sums(sender, piece)
             return
-        dealer = self.dealer[PARTIES[1 - PARTIES.index(to)] if piece.kind is Kind.DEALT else sender].of(piece.key)
+        is_dealt = sender is Role.COORDINATOR
+        dealer = self.dealer[PARTIES[1 - PARTIES.index(to)] if is_dealt else sender].of(piece.key)
         n_guest, weighted = self.n_columns[Role.GUEST], self.weighted
         parts: list[tuple[Purpose, int, int, int]] = []  # columns of the stream, its first in the message, how many
         match piece.kind, sender:
@@ -302,6 +318,15 @@ class Transcript:
                 width = 1 + (weighted and sender is Role.HOST)
                 n = len(piece.elements) // piece.n_rows
                 parts = [(Purpose.OPENED, width, width - n, n)]
+            case Kind.DEALT_SLOPES, _:
+                n = self.information.n_dealt[to]
+                parts = [(Purpose.DEALT_SLOPES, n, 0, n)]
+            case ((Kind.MASKED_SLOPES | Kind.ROUNDED_SLOPES | Kind.UNWEIGHTED_SLOPES), _):
+                first = (Kind.MASKED_SLOPES, Kind.ROUNDED_SLOPES, Kind.UNWEIGHTED_SLOPES).index(piece.kind)
+                parts = [(Purpose.SLOPES, self.information.slopes.n_masks(sender), first, 1)]
+            case Kind.SLOPE_COLUMNS, _:
+                n = self.information.n_opened
+                parts = [(Purpose.SLOPE_COLUMNS, n, 0, n)]
         yield from self._of_rows(piece, dealer, parts)
 
     def _of_rows(self, piece: ElementPiece, key: bytes, parts: list[tuple[Purpose, int, int, int]]) -> Iterator[Masked]:
@@ -311,7 +336,7 @@ class Transcript:
         at = 0
         for purpose, width, first, n in parts:
             numbers = np.arange(piece.offset * width, (piece.offset + piece.n_rows) * width).reshape(-1, width, 8)
-            sign = 1 if piece.kind is Kind.MASKED_SCORES else -1
+            sign = 1 if piece.kind in {Kind.MASKED_SCORES, Kind.MASKED_SLOPES} else -1
             yield Masked((key, int(purpose)), numbers[:, first : first + n], elements[:, at : at + n], sign)
             at += n
 

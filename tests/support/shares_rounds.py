@@ -10,7 +10,7 @@ from tests.support.three_machines import Outcome
 from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.protocol.messages import BeginRound, ObservationRecord, WeightShares
-from trilateral.common.protocol.shares import arithmetic, bounds, rows
+from trilateral.common.protocol.shares import arithmetic, bounds, information, rows
 from trilateral.common.protocol.shares.rows import RowPlan
 from trilateral.common.shares.format import Format
 from trilateral.common.shares.ring import decode
@@ -51,10 +51,10 @@ def _point(asked: dict[Role, BeginRound], fmt: Format, name: str) -> FloatVector
 
 def cut_small(monkeypatch: pytest.MonkeyPatch, block_rows: int = 32, window: int = 3) -> None:
     """Let blocks and windows be so small that a small table has many, and let tasks travel whatever their size."""
-    for module in (arithmetic, bounds, rows):
+    for module in (arithmetic, bounds, information, rows):
         monkeypatch.setattr(module, "BLOCK_ROWS", block_rows)
     monkeypatch.setattr(bounds, "MIN_WINDOW", window)
-    for module in (arithmetic, bounds):
+    for module in (arithmetic, bounds, information):
         monkeypatch.setattr(module, "WINDOW_BYTES", 0)
     monkeypatch.setattr(arithmetic, "_PIECE_ELEMENTS", 0)
     monkeypatch.setattr(arithmetic, "MIN_AWAY_COLUMNS", 0)

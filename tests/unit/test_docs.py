@@ -22,11 +22,13 @@ from trilateral.common.data.model.assessment import CalibrationReport, Reliabili
 from trilateral.common.data.model.calibration import InterceptOnly, Isotonic, Platt, Uncalibrated
 from trilateral.common.data.model.model_file import DataSummary, EvaluatedEpoch, PartyModel
 from trilateral.common.data.preprocessing import Preprocessing
-from trilateral.common.data.preprocessing.terms import CategoryColumn, NumberColumn
+from trilateral.common.data.preprocessing.splines import Spline
+from trilateral.common.data.preprocessing.terms import CategoryColumn, EncodedColumn, InteractionColumn, NumberColumn
 from trilateral.common.protocol import messages
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 from trilateral.common.protocol.messages import Kind
 
+COLUMNS = (NumberColumn, CategoryColumn, EncodedColumn, InteractionColumn, Spline)
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
     *ROOT.glob("*.md"),
@@ -77,7 +79,7 @@ def test_the_readme_is_short_and_each_of_its_sources_is_given_and_used() -> None
         [f"data.{name}" for name in DataSummary.model_fields],
         list(EvaluatedEpoch.model_fields),
         [field.name for field in fields(Preprocessing)],
-        [*NumberColumn.model_fields, *CategoryColumn.model_fields],
+        [name for each in COLUMNS for name in each.model_fields],
         [field.name for field in fields(HoldoutMetrics)],
         [name for each in (Platt, Isotonic, InterceptOnly, Uncalibrated) for name in each.model_fields],
         [name for each in (CalibrationReport, Reliability, ReliabilityBin) for name in each.model_fields],

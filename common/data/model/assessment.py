@@ -1,7 +1,7 @@
 """The guest's assessment of a model on the hold-out rows: quality figures, a calibration and its reliability."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -68,14 +68,14 @@ class CalibrationReport(Settings):
     """With calibrated probabilities, each from a map that was fitted without the row."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Assessment:
     """Quality figures and calibration of a model."""
 
     metrics: HoldoutMetrics | None
     """Quality figures; None without hold-out rows. Log loss and accuracy use calibrated probabilities, each from a map
     that was fitted without the row."""
-    log_odds: FloatVector
+    log_odds: FloatVector = field(compare=False)
     """Of these probabilities, shape (n_holdout,)."""
     calibration: Calibration
     """The map from scores to probabilities."""

@@ -23,7 +23,7 @@ from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.base.errors import DataError
 from trilateral.common.config.settings import Settings
 from trilateral.common.data.features import Categories, Column, Features
-from trilateral.common.data.preprocessing.fit import MIN_ROWS
+from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 
 MAX_BINS = 10
 """Bins of a column of numbers, apart from those of single frequent values."""

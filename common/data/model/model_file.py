@@ -20,9 +20,10 @@ from trilateral.common.config.settings import Settings, parse_settings
 from trilateral.common.data.model.assessment import Assessment, CalibrationReport, EvaluatedSet, assess, evaluate_sets
 from trilateral.common.data.model.calibration import AnyCalibration, Calibration, Finite, InterceptOnly, Isotonic, Platt
 from trilateral.common.data.model.distributions import Distributions, NumberDistribution
+from trilateral.common.data.model.inference import Inference, fit_of, infer
 from trilateral.common.data.party_data import PreparedData
 from trilateral.common.data.preprocessing import Preprocessing
-from trilateral.common.data.preprocessing.fit import MIN_ROWS
+from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 from trilateral.common.data.tables.column_reader import MISSING
 from trilateral.common.data.tables.table_file import table_sha256
 from trilateral.common.protocol.block import TrainingBlock
@@ -130,6 +131,9 @@ class PartyModel(Settings):
     """Guest only: the evaluations during the training, if the job has any. Under the protocol on shares, only the
     coordinator is told them."""
 
+    inference: Inference | None = None
+    """The accuracy of the weights, if the job has `inference`. Files of release 0.1.0 lack it."""
+
     @classmethod
     def of(
         cls, role: Role, job: JobConfig, data: PreparedData, table: DatasetConfig, result: Result, *, run_id: str
@@ -151,12 +155,12 @@ class PartyModel(Settings):
         steps = data.preprocessing
         weights, intercept = steps.to_features(result.coef)
         assessment: Assessment | None = None
-        of_scores: NumberDistribution | None = None
         evaluated: list[EvaluatedSet] = []
+        of_scores: NumberDistribution | None = None
         if table.label is not None and block.labels is not None and block.holdout_labels is not None:
             scores = np.empty(0) if result.holdout_scores is None else result.holdout_scores
             n_holdout = len(block.holdout_labels)
-            if len(scores[:n_holdout]) >= 2 * MIN_ROWS:
+            if n_holdout >= 2 * MIN_ROWS and len(scores) >= n_holdout:
                 of_scores = NumberDistribution.of(scores[:n_holdout])
             assessment = assess(
                 scores[:n_holdout],
@@ -169,7 +173,7 @@ class PartyModel(Settings):
             )
             further = [] if block.test_labels is None else [block.test_labels]
             evaluated = evaluate_sets(
-                data.sets,
+                data.sets if len(scores) else {},
                 scores,
                 np.concatenate([block.holdout_labels, *further]),
                 assessment,
@@ -206,6 +210,7 @@ class PartyModel(Settings):
             rounds=result.rounds,
             epochs=result.epochs,
             reason=result.reason,
+            inference=_infer(job, data, result),
             metrics=assessment.metrics if assessment else None,
             calibration=assessment.calibration if assessment else None,
             calibration_report=assessment.report if assessment else None,
@@ -257,6 +262,25 @@ class PartyModel(Settings):
     def shared_digest(self) -> bytes:
         """SHA-256, 32 bytes, of the fields that both parts of one model have in common. It covers no weight."""
         return hashlib.sha256(self.model_dump_json(include=_SHARED).encode()).digest()
+
+
+def _infer(job: JobConfig, data: PreparedData, result: Result) -> Inference | None:
+    """Return the accuracy of a party's weights, and at the guest the fit of the model."""
+    told, block = result.inference, data.block
+    if told is None:
+        return None
+    warnings = list(told.warnings)
+    if result.largest_score > job.max_score / 2:
+        warnings.append(
+            f"this party's part of a score exceeds half of `max_score`, {job.max_score}: standard errors are wrong if"
+            " scores of both parties together exceed it; set a larger `max_score`"
+        )
+    inference = infer(data.preprocessing, result.coef, told.covariance, warnings)
+    if block.labels is None:
+        return inference
+    n_parameters = len(result.coef) + result.n_peer_columns
+    fit = fit_of(result.loss, block.labels, block.sample_weights, n_parameters, intercept=job.intercept)
+    return inference.model_copy(update={"fit": fit})
 
 
 def _describe(calibration: AnyCalibration) -> str:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
@@ -11,10 +12,10 @@ from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.features import Categories, Features
 from trilateral.common.data.model.distributions import ShiftCounter
 from trilateral.common.data.model.model_file import PartyModel
-from trilateral.common.data.model.spool import ScoredRows
 from trilateral.common.data.party_data import describe_repeated
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.tables.id_form import normalise
+from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import stream_table
 from trilateral.common.scratch.arrays import IN_MEMORY, Scratch
 
@@ -23,10 +24,33 @@ _MIN_KNOWN = 0.01
 this frequent in the training rows."""
 
 
+class ScoreSink(Protocol):
+    """Receives the scored rows of a table, such as `ScoredRows` and `ScoredIds`."""
+
+    @property
+    def n_ids(self) -> int:
+        """The number of rows added so far."""
+        ...
+
+    def add(self, ids: Ids, written: Ids, scores: FloatVector) -> None:
+        """Add rows, in the order of the table.
+
+        Args:
+            ids: the IDs in their normal form.
+            written: the same IDs as they are written.
+            scores: this party's parts of the scores, shape (n_added,).
+        """
+        ...
+
+    def finish(self) -> None:
+        """Take note that the last row was added."""
+        ...
+
+
 def score_table(
     model: PartyModel,
     dataset: DatasetConfig,
-    rows: ScoredRows,
+    rows: ScoreSink,
     on_progress: Callable[[int], None],
     scratch: Scratch = IN_MEMORY,
     *,

@@ -6,10 +6,8 @@ they take a few lines of numpy each, while the import of scikit-learn takes a se
 A table may be larger than memory, but a column is not: medians and quantiles are exact, and each column is read as a
 whole, one at a time.
 
-A term that is 1 for a few rows only would make a gradient a sum over these rows, and a sum over one row is that row.
-The same holds for a number that is equal in all rows but a few. `MIN_ROWS` excludes both.
-
-Columns that say nothing, or that would say too much about a few rows, are left out, or refused if the settings say so.
+Columns that say nothing, or that would say too much about a few rows (`few_rows.py`), are left out, or refused if the
+settings say so.
 """
 
 import math
@@ -20,41 +18,46 @@ import numpy as np
 from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows, blocks_of
 from trilateral.common.base.errors import DataError
 from trilateral.common.base.progress import Stage, report_progress
-from trilateral.common.config.dataset import ColumnPreprocessing, PreprocessingConfig
+from trilateral.common.config.dataset import (
+    FOR_CATEGORIES,
+    ColumnPreprocessing,
+    PreprocessingConfig,
+    SplineConfig,
+    SplineKind,
+    Transform,
+)
 from trilateral.common.data.features import Categories, Column, Features
+from trilateral.common.data.preprocessing.categories import fit_text
+from trilateral.common.data.preprocessing.few_rows import MIN_ROWS, Leverage, is_constant, is_too_rare, leverage
+from trilateral.common.data.preprocessing.formulas import evaluate
+from trilateral.common.data.preprocessing.interactions import product_of, without_small_cells
+from trilateral.common.data.preprocessing.reasons import (
+    NO_VALUE,
+    SAME_VALUE,
+    SHOWS_ROWS,
+    TOO_RARE,
+    ConstantError,
+    UnusableError,
+)
+from trilateral.common.data.preprocessing.splines import make_spline
 from trilateral.common.data.preprocessing.terms import (
     ROWS_AT_A_TIME,
     CategoryColumn,
     FittedColumn,
+    InteractionColumn,
     NumberColumn,
-    is_fraction,
 )
-
-MIN_ROWS = 10
-"""The minimum number of training rows in which a term of 0 and 1 is 1, and in which it is 0. Also the minimum number of
-training rows in which a numeric column differs from its most frequent value."""
-
-_CONSTANT = 1e-12
-"""A column counts as constant if its range is at most this share of its largest absolute value: rounding errors."""
+from trilateral.common.data.preprocessing.transforms import fit_power, outside, transformed
 
 _LARGEST_CORRECTION = 1e-10
 """The largest share of a variance by which it is corrected for the rounding error of the mean."""
 
+_LEAST_DISTANCE = 1e-9
+"""The least distance of two knots, as a share of that of the ends of the curve. Closer ones are rounding errors."""
+
 N_PASSES = 4
 """How often the training rows are read, for reports of progress: to fit the columns, the means and scales, and the
 directions, and to transform the rows."""
-
-NO_VALUE = "no value in any training row"
-SAME_VALUE = "the same value in all training rows"
-TOO_RARE = f"the same value in all but fewer than {MIN_ROWS} training rows, so that training would reveal those rows"
-
-
-class _UnusableError(Exception):
-    """A column cannot be used, and the user must decide. The text continues the words "column 'name' has"."""
-
-
-class _ConstantError(Exception):
-    """A column has too few different values. The text continues the words "column 'name' has"."""
 
 
 def fit_columns(
@@ -68,7 +71,8 @@ def fit_columns(
         config: the settings of the party.
 
     Returns:
-        The fitted columns, in the order of the table; and why the other columns are left out, by name.
+        The fitted columns, in the order of the table, and then the interactions; and why the other columns are left
+        out, by name.
 
     Raises:
         DataError: columns cannot be used; the text names all of them.
@@ -82,12 +86,24 @@ def fit_columns(
         values = _of_rows(column, rows)
         try:
             if isinstance(values, Categories):
-                columns.append(_fit_category(name, values, config.rare))
+                columns.append(fit_text(name, values, config))
             else:
                 columns.append(_fit_number(name, values[:], config.of_column(name)))
-        except _ConstantError as error:
+        except ConstantError as error:
             constant.setdefault(str(error), []).append(name)
-        except _UnusableError as error:
+        except UnusableError as error:
+            unusable.setdefault(str(error), []).append(name)
+    by_name = {column.name: column for column in columns}
+    for pair in config.interactions:
+        name = ":".join(pair)
+        try:
+            if not by_name.keys() >= {*pair}:
+                raise ConstantError("a factor that is left out itself")
+            sources = {each: _of_rows(features[each], rows) for each in pair}
+            columns.append(_fit_interaction(name, by_name[pair[0]], by_name[pair[1]], sources))
+        except ConstantError as error:
+            constant.setdefault(str(error), []).append(name)
+        except UnusableError as error:
             unusable.setdefault(str(error), []).append(name)
     refuse(unusable)
     if constant and config.constant == "refuse":
@@ -138,8 +154,20 @@ def _check_names(features: Features, config: PreprocessingConfig) -> None:
         if name not in features.columns:
             raise DataError(f"`preprocessing.columns` names {name!r}, which is not a feature")
         if isinstance(features[name], Categories):
+            if not config.columns[name].suits_categories:
+                raise DataError(f"`preprocessing.columns` names {name!r}, which is categorical: {FOR_CATEGORIES}")
+        elif "encoding" in config.columns[name].model_fields_set:
             raise DataError(
-                f"`preprocessing.columns` names {name!r}, which is categorical: its options are for numeric columns"
+                f"`preprocessing.columns` names {name!r}, which is numeric: `encoding` is for columns in `categorical`"
+            )
+    for one, other in config.interactions:
+        for name in (one, other):
+            if name not in features.columns:
+                raise DataError(f"`preprocessing.interactions` names {name!r}, which is not a feature")
+        if isinstance(features[one], Categories) and isinstance(features[other], Categories):
+            raise DataError(
+                f"`preprocessing.interactions` names {one!r} and {other!r}, which are both categorical: one of them"
+                " must be a column of numbers"
             )
 
 
@@ -236,36 +264,115 @@ def _fit_number(name: str, values: FloatVector, config: ColumnPreprocessing) -> 
     missing = np.isnan(values)
     n_missing = int(np.count_nonzero(missing))
     if n_missing == len(values):
-        raise _ConstantError(NO_VALUE)
+        raise ConstantError(NO_VALUE)
     lower, upper = config.limits or (None, None)
     # Of a column of many rows, each array takes much memory. No array is made that is not needed.
     if config.limits is not None:
-        values = values.clip(lower, upper)
+        values = np.clip(values, lower, upper)
     fill = _fit_fill(values[~missing] if n_missing else values, config)
     filled = np.where(missing, fill, values) if n_missing else values
     if config.limits is not None:
-        filled = filled.clip(lower, upper)  # Only a constant fill can lie outside.
+        filled = np.clip(filled, lower, upper)  # Only a constant fill can lie outside.
     smallest, largest = float(filled.min()), float(filled.max())
-    if _is_constant(smallest, largest):
-        raise _ConstantError(SAME_VALUE)
+    if is_constant(smallest, largest):
+        raise ConstantError(SAME_VALUE)
     quantiles = None if config.clip is None else _fit_clip(filled, config.clip)
     if quantiles is not None:
         lower, upper = quantiles
         filled = filled.clip(lower, upper)
-    if _is_too_rare(filled):
-        raise _ConstantError(TOO_RARE)
+    if is_too_rare(filled):
+        raise ConstantError(TOO_RARE)
+    power = None
+    if config.transform is not None:
+        power = _fit_power(filled, config.transform)
+        filled = transformed(filled, config.transform, power)
+        if is_constant(float(filled.min()), float(filled.max())):
+            raise ConstantError(SAME_VALUE)
     indicator = config.missing_indicator and MIN_ROWS <= n_missing <= len(values) - MIN_ROWS
     variance = float(np.var(filled))
     if not math.isfinite(fill) or not math.isfinite(variance) or variance == 0:
-        raise _UnusableError("values too large or too small to be squared: change its unit, or exclude it")
-    return NumberColumn(
+        raise UnusableError("values too large or too small to be squared: change its unit, or exclude it")
+    column = NumberColumn(
         name=name,
         fill=fill,
         lower=lower,
         upper=upper,
         missing_indicator=indicator,
         standardise=config.standardise,
+        transform=config.transform,
+        power=power,
     )
+    if config.spline is not None:
+        knots = _inner_knots(filled, config.spline, column)
+        column = _fit_spline(column, config.spline.kind, knots, filled, {name: values})
+    if column.transform is not None and column.spline is None and _leverage(column, {name: values}).shows_rows:
+        raise ConstantError(SHOWS_ROWS)
+    return column
+
+
+def _inner_knots(prepared: FloatVector, config: SplineConfig, column: NumberColumn) -> list[float]:
+    """Return the knots between the ends of a spline, in units of the transformed values."""
+    if isinstance(config.knots, int):
+        knots = np.quantile(prepared, np.linspace(0, 1, config.knots + 2)[1:-1])
+    elif column.transform is not None:
+        knots = transformed(np.array(config.knots), column.transform, column.power)
+    else:
+        knots = np.array(config.knots)
+    lowest, highest = float(prepared.min()), float(prepared.max())
+    least = _LEAST_DISTANCE * (highest - lowest)
+    inner: list[float] = []
+    for knot in knots:
+        if knot - (inner[-1] if inner else lowest) > least and highest - knot > least:
+            inner.append(float(knot))
+    return inner
+
+
+def _fit_spline(
+    column: NumberColumn, kind: SplineKind, inner: list[float], prepared: FloatVector, sources: Mapping[str, Column]
+) -> NumberColumn:
+    """Fit a spline without a combination of terms that a training row dominates.
+
+    While there is such a row, or the rows have too few different values for so many terms, the knot next to the row
+    with the largest leverage is left out. If no knot is left, the number is a term itself.
+
+    Args:
+        column: the column without a spline.
+        kind: which spline.
+        inner: the knots between the ends.
+        prepared: the transformed values of the training rows.
+        sources: the column of the table.
+    """
+    ends = float(prepared.min()), float(prepared.max())
+    while inner or kind == "bspline":
+        curved = column.model_copy(update={"spline": make_spline(kind, [ends[0], *inner, ends[1]])})
+        found = _leverage(curved, sources)
+        if found.rank == len(curved.terms) and not found.shows_rows:
+            return curved
+        if not inner:
+            break
+        at = float(prepared[found.row])
+        inner.remove(min(inner, key=lambda knot: abs(knot - at)))
+    return column
+
+
+def _leverage(column: FittedColumn, sources: Mapping[str, Column]) -> Leverage:
+    return leverage(lambda: _blocks_of_terms(column, sources, ROWS_AT_A_TIME))
+
+
+def _fit_power(filled: FloatVector, transform: Transform) -> float | None:
+    """Fit the power of a transform, if it has one, and check that the transform is defined for all values."""
+    needed = outside(transform, float(filled.min()))
+    if needed is not None:
+        raise UnusableError(
+            f"values for which `transform: {transform}` is not defined, which needs values {needed}: set `limits`, or"
+            " use `transform: yeo_johnson`"
+        )
+    if transform != "yeo_johnson":
+        return None
+    power = fit_power(filled)
+    if not math.isfinite(power):
+        raise UnusableError("values to which `transform: yeo_johnson` cannot be fitted: choose another one")
+    return power
 
 
 def _fit_fill(present: FloatVector, config: ColumnPreprocessing) -> float:
@@ -284,69 +391,48 @@ def _fit_clip(filled: FloatVector, quantiles: tuple[float, float]) -> tuple[floa
     if ((filled == smallest) | (filled == largest)).all():
         return None
     lower, upper = (float(limit) for limit in np.quantile(filled, quantiles))
-    if not _is_constant(*np.clip([smallest, largest], lower, upper)):
+    if not is_constant(*np.clip([smallest, largest], lower, upper)):
         return lower, upper
     values, counts = np.unique(filled, return_counts=True)
     usual = float(values[counts.argmax()])
     lower, upper = (float(limit) for limit in np.quantile(filled[filled != usual], quantiles))
     lower, upper = min(lower, usual), max(upper, usual)
-    return None if _is_constant(*np.clip([smallest, largest], lower, upper)) else (lower, upper)
+    return None if is_constant(*np.clip([smallest, largest], lower, upper)) else (lower, upper)
 
 
-def _is_constant(smallest: float, largest: float) -> bool:
-    """Return whether the values of a column, from its smallest to its largest, count as equal."""
-    return bool(largest - smallest <= _CONSTANT * max(abs(smallest), abs(largest)))
+# --- interactions
 
 
-def _is_too_rare(values: FloatVector) -> bool:
-    """Return whether most values are equal and fewer than `MIN_ROWS` differ."""
-    error = _CONSTANT * max(abs(values.min()), abs(values.max()))
-    # If so, more than half of any 2 `MIN_ROWS` values are equal, and their median is one of them. This is fast to test,
-    # and few columns pass.
-    some = np.sort(values[: 2 * MIN_ROWS])
-    n_equal = np.count_nonzero(np.abs(some - some[len(some) // 2]) <= 2 * error)
-    if len(some) == 2 * MIN_ROWS and math.isfinite(error) and n_equal <= MIN_ROWS:
-        return False
-    # If more than half of the values are equal, so is the median.
-    usual = np.partition(values, len(values) // 2)[len(values) // 2]
-    distances = values - usual
-    np.abs(distances, out=distances)
-    n_others = int(np.count_nonzero(distances > error))
-    return n_others < MIN_ROWS and 2 * n_others < len(values)
+def _fit_interaction(
+    name: str, one: FittedColumn, other: FittedColumn, sources: Mapping[str, Column]
+) -> InteractionColumn:
+    """Fit the product of two columns.
 
+    Args:
+        name: of the product.
+        one: a fitted column.
+        other: another one.
+        sources: their columns of the table, all training rows.
+    """
+    number, other = (one, other) if isinstance(one, NumberColumn) else (other, one)
+    if not isinstance(number, NumberColumn) or not isinstance(other, NumberColumn | CategoryColumn):
+        raise UnusableError("a factor that is divided into bins or encoded as a number: remove the interaction")
+    product = product_of(name, number, other)
+    if isinstance(other, CategoryColumn):
+        spread = without_small_cells(product, sources)
+        if spread is None:
+            raise ConstantError(SHOWS_ROWS)
+        return spread
+    values = evaluate(product.formulas[0], sources, {})
+    if not math.isfinite(float(np.var(values))):
+        raise UnusableError("values too large to be multiplied: change the unit of a factor, or exclude it")
+    if is_constant(float(values.min()), float(values.max())):
+        raise ConstantError(SAME_VALUE)
 
-# --- categories
+    def blocks() -> Iterator[FloatMatrix]:
+        parts = (_blocks_of_terms(part, sources, ROWS_AT_A_TIME) for part in (product.number, product.other, product))
+        return map(np.hstack, zip(*parts, strict=True))
 
-
-def _fit_category(name: str, values: Categories, rare: float) -> CategoryColumn:
-    if values.missing.all():
-        raise _ConstantError(NO_VALUE)
-    least = max(MIN_ROWS, math.ceil(round(rare * len(values), 6)))
-    n_missing, *counts = np.bincount(values.codes[:] + 1, minlength=len(values.levels) + 1).tolist()
-    levels = {level: count for level, count in zip(values.levels, counts, strict=True) if count}
-    frequent = {level: count for level, count in levels.items() if count >= least}
-    if n_missing < least:
-        n_missing = 0
-    n_other = len(values) - sum(frequent.values()) - n_missing
-    column = _choose_terms(name, frequent, n_missing, n_other, least)
-    return column.model_copy(update={"fractions": any(map(is_fraction, levels))})
-
-
-def _choose_terms(name: str, frequent: dict[str, int], n_missing: int, n_other: int, least: int) -> CategoryColumn:
-    """Give each group of rows a term, except the largest. Of equal ones, the first here is the reference."""
-    most = max([*frequent.values(), n_missing, n_other])
-    reference = next((category for category, count in frequent.items() if count == most), None)
-    missing_is_reference = reference is None and n_missing == most
-    other_is_reference = reference is None and not missing_is_reference
-    column = CategoryColumn(
-        name=name,
-        reference=reference,
-        categories=[category for category in frequent if category != reference],
-        missing="reference" if missing_is_reference else "term" if n_missing else "other",
-        other="reference" if other_is_reference or n_other < MIN_ROWS else "term",
-    )
-    if not column.terms:
-        raise _ConstantError(
-            f"fewer than two categories with at least {least} training rows (see `preprocessing.rare`)"
-        )
-    return column
+    if leverage(blocks).shows_rows:
+        raise ConstantError(SHOWS_ROWS)
+    return product

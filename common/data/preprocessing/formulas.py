@@ -12,7 +12,9 @@ import numpy as np
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError
+from trilateral.common.config.dataset import Transform
 from trilateral.common.data.features import Categories, Column
+from trilateral.common.data.preprocessing.transforms import transformed
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,18 @@ class Clipped:
 
 
 @dataclass(frozen=True)
+class Transformed:
+    """A transform of a formula; NaN stays NaN."""
+
+    of: "Formula"
+    """The formula."""
+    transform: Transform
+    """Which transform."""
+    power: float | None
+    """lambda of `yeo_johnson`; None for other transforms."""
+
+
+@dataclass(frozen=True)
 class Piecewise:
     """A polynomial of a formula, another one between each two breaks; NaN stays NaN."""
 
@@ -90,7 +104,7 @@ class Product:
     """The other one."""
 
 
-Formula: TypeAlias = Number | IsMissing | Lookup | Filled | Clipped | Piecewise | Product
+Formula: TypeAlias = Number | IsMissing | Lookup | Filled | Clipped | Transformed | Piecewise | Product
 
 
 def evaluate(formula: Formula, columns: Mapping[str, Column], known: dict[int, FloatVector]) -> FloatVector:
@@ -130,6 +144,8 @@ def _evaluated(formula: Formula, columns: Mapping[str, Column], known: dict[int,
             return np.where(np.isnan(x), value, x)
         case Clipped(of, lower, upper):
             return np.asarray(np.clip(evaluate(of, columns, known), lower, upper))
+        case Transformed(of, transform, power):
+            return transformed(evaluate(of, columns, known), transform, power)
         case Piecewise(of, breaks, coefs):
             return _polynomials(evaluate(of, columns, known), breaks, coefs)
         case Product(left, right):

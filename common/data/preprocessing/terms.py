@@ -7,13 +7,14 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, FiniteFloat
+from pydantic import Field, FiniteFloat, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
+from trilateral.common.config.dataset import Transform
 from trilateral.common.config.settings import Settings
 from trilateral.common.data.features import Categories, Column
 from trilateral.common.data.preprocessing.formulas import (
@@ -23,9 +24,12 @@ from trilateral.common.data.preprocessing.formulas import (
     IsMissing,
     Lookup,
     Number,
+    Product,
+    Transformed,
     categories_of,
     evaluate,
 )
+from trilateral.common.data.preprocessing.splines import Spline
 
 ROWS_AT_A_TIME = 65_536
 """Rows whose terms are computed at once. All terms of all rows would take far more memory than the table."""
@@ -37,6 +41,10 @@ class FittedColumn(Settings, ABC):
     A kind has a literal `kind` that identifies it in JSON, and its fitted parameters as fields. What else it has to say
     follows from these.
     """
+
+    NEW: ClassVar[frozenset[str]] = frozenset()
+    """Fields that 0.1.0 did not have. They are absent from JSON while they are None, so that a column of 0.1.0 stays as
+    it was, and with it the digest by which the ledger knows a model."""
 
     kind: str
     """Identifies the class in JSON."""
@@ -73,6 +81,11 @@ class FittedColumn(Settings, ABC):
     def formulas(self) -> list[Formula]:
         """For each term, how it follows from the sources. Terms share the parts that they have in common."""
 
+    @model_serializer(mode="wrap")
+    def _without_new(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialise(self)
+        return {name: value for name, value in fields.items() if value is not None or name not in self.NEW}
+
     def expand(self, columns: Mapping[str, Column], out: FloatMatrix) -> None:
         """Compute the terms of any rows.
 
@@ -90,8 +103,9 @@ class FittedColumn(Settings, ABC):
 
 
 class NumberColumn(FittedColumn):
-    """A numeric column: missing values are filled, then all values are clipped."""
+    """A numeric column: missing values are filled, then all values are clipped and transformed."""
 
+    NEW = frozenset({"transform", "power", "spline"})
     kind: Literal["number"] = "number"
     fill: FiniteFloat
     """The replacement for missing values, before clipping."""
@@ -100,24 +114,42 @@ class NumberColumn(FittedColumn):
     upper: FiniteFloat | None = None
     """The upper clipping limit; None without."""
     missing_indicator: bool = False
-    """Whether there is a second term that is 1 where the value is missing and 0 elsewhere."""
+    """Whether there is a last term that is 1 where the value is missing and 0 elsewhere."""
     standardise: bool = True
-    """Whether the first term is scaled to mean 0 and mean square 1 later."""
+    """Whether the terms but that for missing values are scaled to mean 0 and mean square 1 later."""
+    transform: Transform | None = None
+    """The transform of the clipped values; None without."""
+    power: FiniteFloat | None = None
+    """lambda of the transform `yeo_johnson`; None for others."""
+    spline: Spline | None = None
+    """The curve of the transformed values; None if they are a term themselves."""
+
+    @model_validator(mode="after")
+    def _check_power(self) -> Self:
+        if (self.power is None) == (self.transform == "yeo_johnson"):
+            raise ValueError("`power` belongs to the transform `yeo_johnson`")
+        return self
 
     @property
     def terms(self) -> list[str]:
         """Names of the terms."""
-        return [self.name, f"{self.name} is missing"] if self.missing_indicator else [self.name]
+        value = self.name if self.transform is None else f"{self.transform}({self.name})"
+        values = [value] if self.spline is None else self.spline.terms(value)
+        return [*values, f"{self.name} is missing"] if self.missing_indicator else values
 
     @property
     def binary(self) -> list[bool]:
         """For each term, whether it is 0 or 1 in every row."""
-        return [False, True] if self.missing_indicator else [False]
+        return [False] * self._n_values + [True] * self.missing_indicator
 
     @property
     def standardised(self) -> list[bool]:
         """For each term, whether it is standardised. A term of 0 and 1 never is."""
-        return [self.standardise, False] if self.missing_indicator else [self.standardise]
+        return [self.standardise] * self._n_values + [False] * self.missing_indicator
+
+    @property
+    def _n_values(self) -> int:
+        return 1 if self.spline is None else len(self.spline.coefs)
 
     @property
     def formulas(self) -> list[Formula]:
@@ -125,7 +157,10 @@ class NumberColumn(FittedColumn):
         value: Formula = Filled(Number(self.name), self.fill)
         if self.lower is not None or self.upper is not None:
             value = Clipped(value, self.lower, self.upper)
-        return [value, IsMissing(self.name)] if self.missing_indicator else [value]
+        if self.transform is not None:
+            value = Transformed(value, self.transform, self.power)
+        values = [value] if self.spline is None else self.spline.formulas(value)
+        return [*values, IsMissing(self.name)] if self.missing_indicator else values
 
 
 class CategoryColumn(FittedColumn):
@@ -233,6 +268,105 @@ class CategoryColumn(FittedColumn):
             out[:, -1] = other
 
 
+class EncodedColumn(FittedColumn):
+    """A categorical column as one number: the share of the training rows with a category, or its place in a list."""
+
+    kind: Literal["encoded"] = "encoded"
+    category: CategoryColumn
+    """The categories that have a number of their own, for reading the column."""
+    encoding: Literal["frequency", "ordinal"]
+    """Which number it is."""
+    numbers: list[FiniteFloat]
+    """The number of each category."""
+    missing: FiniteFloat
+    """The number of a missing value."""
+    other: FiniteFloat
+    """The number of every other category."""
+    standardise: bool = True
+    """Whether the term is scaled to mean 0 and mean square 1 later."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.category.name != self.name or len(self.numbers) != len(self.category.known):
+            raise ValueError("an encoded column has a number for each category")
+        return self
+
+    @property
+    def texts(self) -> "tuple[CategoryColumn, ...]":
+        """Those of the sources that are read as text."""
+        return (self.category,)
+
+    @property
+    def terms(self) -> list[str]:
+        """Names of the terms."""
+        return [f"{self.encoding}({self.name})"]
+
+    @property
+    def binary(self) -> list[bool]:
+        """For each term, whether it is 0 or 1 in every row."""
+        return [False]
+
+    @property
+    def standardised(self) -> list[bool]:
+        """For each term, whether it is standardised."""
+        return [self.standardise]
+
+    @property
+    def formulas(self) -> list[Formula]:
+        """For each term, how it follows from the sources."""
+        numbers = dict(zip(self.category.known, self.numbers, strict=True))
+        return [Lookup(self.name, numbers, self.missing, self.other)]
+
+
+class InteractionColumn(FittedColumn):
+    """Products of a number and another number, or of a number and terms of a column of categories."""
+
+    kind: Literal["interaction"] = "interaction"
+    number: NumberColumn
+    """The number, as one term."""
+    other: NumberColumn | CategoryColumn = Field(discriminator="kind")
+    """The other number, as one term, or the column of categories."""
+    with_terms: Annotated[list[str], Field(min_length=1)]
+    """The terms of `other` that are multiplied."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.number.spline is not None or not {*self.with_terms} <= {*self.other.terms}:
+            raise ValueError("an interaction multiplies one term by terms of the other column")
+        return self
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Names of the table's columns that the terms follow from."""
+        return (self.number.name, self.other.name)
+
+    @property
+    def texts(self) -> "tuple[CategoryColumn, ...]":
+        """Those of the sources that are read as text."""
+        return self.other.texts
+
+    @property
+    def terms(self) -> list[str]:
+        """Names of the terms."""
+        return [f"{self.number.terms[0]}:{term}" for term in self.with_terms]
+
+    @property
+    def binary(self) -> list[bool]:
+        """For each term, whether it is 0 or 1 in every row."""
+        return [False] * len(self.with_terms)
+
+    @property
+    def standardised(self) -> list[bool]:
+        """For each term, whether it is standardised."""
+        return [self.number.standardise] * len(self.with_terms)
+
+    @property
+    def formulas(self) -> list[Formula]:
+        """For each term, how it follows from the sources."""
+        number, others = self.number.formulas[0], dict(zip(self.other.terms, self.other.formulas, strict=True))
+        return [Product(number, others[term]) for term in self.with_terms]
+
+
 def is_fraction(text: str) -> bool:
     """Return whether a text is a number that is not an integer."""
     number = _number(text)
@@ -248,5 +382,5 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-AnyColumn = Annotated[NumberColumn | CategoryColumn, Field(discriminator="kind")]
+AnyColumn = Annotated[NumberColumn | CategoryColumn | EncodedColumn | InteractionColumn, Field(discriminator="kind")]
 """Every kind of fitted column, for reading from JSON."""

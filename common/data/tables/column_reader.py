@@ -4,7 +4,7 @@ Columns come in batches, so faults of single rows are collected: `Faults` counts
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
@@ -252,11 +252,16 @@ def read_numbers(
         else:
             numbers = np.full(len(column), np.nan)
             faults.note(name, not_numbers, to_booleans(column.is_valid()), first_row)
-    codes = [float(text) for text in missing if re.fullmatch(_NUMBER, text)]
+    codes = missing_numbers(missing)
     if codes:
         numbers = np.where(np.isin(numbers, codes), np.nan, numbers)
     faults.note(name, INFINITE, np.isinf(numbers), first_row)
     return numbers
+
+
+def missing_numbers(missing: Iterable[str]) -> list[float]:
+    """Return the numbers among the texts that mean a missing value."""
+    return [float(text) for text in missing if re.fullmatch(_NUMBER, text)]
 
 
 def read_weights(

@@ -25,6 +25,7 @@ import pyarrow as pa
 from pyarrow import csv, parquet
 
 from trilateral.common.base.errors import Counted, DataError, TrilateralError
+from trilateral.common.base.files import file_stamp
 from trilateral.common.base.permissions import explain
 from trilateral.common.data.tables.csv_lines import (
     DAMAGED,
@@ -201,6 +202,15 @@ def table_sha256(path: Path) -> str:
         with each.open("rb") as file:
             hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
+
+
+def table_stamp(path: Path) -> object:
+    """Return a value that changes when a table is written or replaced: a file, or a folder of parts."""
+    try:
+        parts = sorted(path.iterdir()) if path.is_dir() else [path]
+    except OSError as error:
+        return error.errno
+    return tuple((part.name, file_stamp(part)) for part in parts)
 
 
 def _inaccessible(path: Path, error: OSError) -> DataError:

@@ -109,6 +109,7 @@ class BeginRoundRequest(google.protobuf.message.Message):
     OVER_FIELD_NUMBER: builtins.int
     PEER_COLUMNS_FIELD_NUMBER: builtins.int
     SHARES_FIELD_NUMBER: builtins.int
+    INFORMATION_FIELD_NUMBER: builtins.int
     job: builtins.str
     run_id: builtins.bytes
     epoch: builtins.int
@@ -125,6 +126,8 @@ class BeginRoundRequest(google.protobuf.message.Message):
     """the round is over, but the party's journal lacks it: the party takes the step without an answer"""
     peer_columns: builtins.int
     """training columns of the other party, which has told the receiver the same number"""
+    information: builtins.bool
+    """the step of inference, after the last round: the Fisher information at the weights"""
     @property
     def key(self) -> trilateral.common.pb.v1.rounds_pb2.RoundKey: ...
     @property
@@ -160,9 +163,10 @@ class BeginRoundRequest(google.protobuf.message.Message):
         over: builtins.bool = ...,
         peer_columns: builtins.int = ...,
         shares: Global___RoundShares | None = ...,
+        information: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_loss", b"_loss", "key", b"key", "loss", b"loss", "shares", b"shares"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_loss", b"_loss", "batch", b"batch", "curvature_draw", b"curvature_draw", "direction", b"direction", "epoch", b"epoch", "evaluate_at", b"evaluate_at", "gradient", b"gradient", "job", b"job", "key", b"key", "loss", b"loss", "over", b"over", "peer_columns", b"peer_columns", "run_id", b"run_id", "shares", b"shares", "step", b"step"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_loss", b"_loss", "batch", b"batch", "curvature_draw", b"curvature_draw", "direction", b"direction", "epoch", b"epoch", "evaluate_at", b"evaluate_at", "gradient", b"gradient", "information", b"information", "job", b"job", "key", b"key", "loss", b"loss", "over", b"over", "peer_columns", b"peer_columns", "run_id", b"run_id", "shares", b"shares", "step", b"step"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_loss", b"_loss"]) -> typing.Literal["loss"] | None: ...
 
 Global___BeginRoundRequest: typing_extensions.TypeAlias = BeginRoundRequest
@@ -243,6 +247,7 @@ class FinishJobRequest(google.protobuf.message.Message):
     REASON_FIELD_NUMBER: builtins.int
     ROUND_LOSS_FIELD_NUMBER: builtins.int
     SHARE_FIELD_NUMBER: builtins.int
+    INFERENCE_FIELD_NUMBER: builtins.int
     job: builtins.str
     run_id: builtins.bytes
     round: builtins.int
@@ -255,6 +260,10 @@ class FinishJobRequest(google.protobuf.message.Message):
     """with shares, in place of the step: the party's shares of both parties' final weights"""
     @property
     def step(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]: ...
+    @property
+    def inference(self) -> Global___OwnCovariance:
+        """with the job's inference"""
+
     def __init__(
         self,
         *,
@@ -267,15 +276,42 @@ class FinishJobRequest(google.protobuf.message.Message):
         reason: builtins.str = ...,
         round_loss: builtins.float | None = ...,
         share: builtins.bytes | None = ...,
+        inference: Global___OwnCovariance | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_round_loss", b"_round_loss", "_share", b"_share", "round_loss", b"round_loss", "share", b"share"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_round_loss", b"_round_loss", "_share", b"_share", "epochs", b"epochs", "job", b"job", "loss", b"loss", "reason", b"reason", "round", b"round", "round_loss", b"round_loss", "run_id", b"run_id", "share", b"share", "step", b"step"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_round_loss", b"_round_loss", "_share", b"_share", "inference", b"inference", "round_loss", b"round_loss", "share", b"share"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_round_loss", b"_round_loss", "_share", b"_share", "epochs", b"epochs", "inference", b"inference", "job", b"job", "loss", b"loss", "reason", b"reason", "round", b"round", "round_loss", b"round_loss", "run_id", b"run_id", "share", b"share", "step", b"step"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_round_loss", b"_round_loss"]) -> typing.Literal["round_loss"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_share", b"_share"]) -> typing.Literal["share"] | None: ...
 
 Global___FinishJobRequest: typing_extensions.TypeAlias = FinishJobRequest
+
+@typing.final
+class OwnCovariance(google.protobuf.message.Message):
+    """What the coordinator tells a party about the accuracy of its own weights."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COVARIANCE_FIELD_NUMBER: builtins.int
+    WARNINGS_FIELD_NUMBER: builtins.int
+    @property
+    def covariance(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """on and above the diagonal, row by row; empty if it is not known"""
+
+    @property
+    def warnings(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """for people"""
+
+    def __init__(
+        self,
+        *,
+        covariance: collections.abc.Iterable[builtins.float] | None = ...,
+        warnings: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["covariance", b"covariance", "warnings", b"warnings"]) -> None: ...
+
+Global___OwnCovariance: typing_extensions.TypeAlias = OwnCovariance
 
 @typing.final
 class FinishJobResponse(google.protobuf.message.Message):

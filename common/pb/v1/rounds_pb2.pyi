@@ -52,6 +52,16 @@ class _VectorKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """shares of the gradient and the losses, party to coordinator"""
     VECTOR_KIND_WEIGHTS: _VectorKind.ValueType  # 14
     """a share of the receiver's final weights, party to party"""
+    VECTOR_KIND_DEALT_SLOPES: _VectorKind.ValueType  # 20
+    """the step of inference: coordinator to party"""
+    VECTOR_KIND_UNWEIGHTED_SLOPES: _VectorKind.ValueType  # 21
+    """with sample weights, host to guest"""
+    VECTOR_KIND_MASKED_SLOPES: _VectorKind.ValueType  # 22
+    """party to party"""
+    VECTOR_KIND_ROUNDED_SLOPES: _VectorKind.ValueType  # 23
+    """party to party"""
+    VECTOR_KIND_SLOPE_COLUMNS: _VectorKind.ValueType  # 24
+    """from the party with fewer columns to the other"""
 
 class VectorKind(_VectorKind, metaclass=_VectorKindEnumTypeWrapper):
     """The vectors of one round: those of the Paillier protocol, with the paper's symbols, and those of shares."""
@@ -85,6 +95,16 @@ VECTOR_KIND_SUMS: VectorKind.ValueType  # 13
 """shares of the gradient and the losses, party to coordinator"""
 VECTOR_KIND_WEIGHTS: VectorKind.ValueType  # 14
 """a share of the receiver's final weights, party to party"""
+VECTOR_KIND_DEALT_SLOPES: VectorKind.ValueType  # 20
+"""the step of inference: coordinator to party"""
+VECTOR_KIND_UNWEIGHTED_SLOPES: VectorKind.ValueType  # 21
+"""with sample weights, host to guest"""
+VECTOR_KIND_MASKED_SLOPES: VectorKind.ValueType  # 22
+"""party to party"""
+VECTOR_KIND_ROUNDED_SLOPES: VectorKind.ValueType  # 23
+"""party to party"""
+VECTOR_KIND_SLOPE_COLUMNS: VectorKind.ValueType  # 24
+"""from the party with fewer columns to the other"""
 Global___VectorKind: typing_extensions.TypeAlias = VectorKind
 
 class _RolePurpose:
@@ -221,7 +241,7 @@ class SendElementsRequest(google.protobuf.message.Message):
     elements: builtins.bytes
     """little-endian, 8 bytes each, at most 3.5 MiB"""
     digest: builtins.bytes
-    """with the masked residual: of what the sender has computed from the scores of these rows"""
+    """with the masked residual or slopes: of what the sender has computed from the scores of these rows"""
     padding: builtins.bytes
     """has no meaning"""
     @property

@@ -45,6 +45,7 @@ from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.intake import Expected, VectorBounds
 from trilateral.common.protocol.messages import (
+    SLOPE_KINDS,
     BeginRound,
     ElementPiece,
     Envelope,
@@ -70,11 +71,13 @@ from trilateral.common.protocol.shares.blocks import (
     score,
 )
 from trilateral.common.protocol.shares.bounds import MAX_PRODUCTS, WINDOW_BYTES, window_blocks, window_rows
+from trilateral.common.protocol.shares.information import InformationPlan, InformationStep
 from trilateral.common.protocol.shares.rows import RowPlan, RowRange, Section
 from trilateral.common.protocol.shares.session import SESSION, StreamKeys, draw_seed
 from trilateral.common.protocol.shares.tables import ScalarT, SectionOrder, Table, measure, round_columns
 from trilateral.common.shares import kernels
 from trilateral.common.shares.format import MODEL_FRACTION_BITS, Format
+from trilateral.common.shares.information import SlopeFormat, n_packed
 from trilateral.common.shares.kernels import Weights
 from trilateral.common.shares.keys import SEED_BYTES, Purpose
 from trilateral.common.shares.layout import BLOCK_ROWS, GROUP, ROWS, grouped, pad, untile
@@ -195,11 +198,15 @@ class SharesArithmetic(ABC):
             Kind.MASKED_RESIDUAL: n_rows,
             Kind.WEIGHTS: self._n_own,
         }
+        from_coordinator = {Kind.DEALT: n_rows}
+        if self._job.inference:
+            from_coordinator[Kind.DEALT_SLOPES] = n_rows
+            from_peer |= dict.fromkeys(SLOPE_KINDS - {Kind.DEALT_SLOPES}, n_rows)
         early_from_peer = {Kind.MASKED_SCORES: early, Kind.WEIGHTS: self._n_own}
         return {
             self.peer: VectorBounds(from_peer, early_from_peer, n_further=1),
             Role.COORDINATOR: VectorBounds(
-                {Kind.DEALT: n_rows}, {Kind.DEALT: early}, widest=max(fmt.n_even, fmt.n_odd) + 1
+                from_coordinator, {Kind.DEALT: early}, widest=max(fmt.n_even, fmt.n_odd) + 1
             ),
         }
 
@@ -352,6 +359,10 @@ class SharesArithmetic(ABC):
                 f"the coordinator began round {asked.key.round} before the {self.role} had the masked columns of the"
                 f" {self.peer}"
             )
+        if asked.information:
+            self._attempt = None
+            yield from self._new_step(asked).begin()
+            return
         self._attempt = attempt = self._new_attempt(asked)
         self._first_round = self._first_round or asked.key.round
         if asked.key.round == self._first_round:
@@ -387,6 +398,24 @@ class SharesArithmetic(ABC):
             [0, *accumulate(map(len, runs))],
             self._work(asked, shares.weights, is_holdout=False),
             self._work(asked, shares.holdout, is_holdout=True),
+        )
+
+    def _new_step(self, asked: BeginRound) -> InformationStep:
+        """Return an attempt at the step of inference."""
+        weights = None if asked.shares is None else asked.shares.weights
+        self._check_weights(asked.key, weights)
+        work = self._work(asked, weights, is_holdout=False)
+        if work is None:
+            raise ProtocolError(f"the coordinator began round {asked.key.round} without shares of the weights")
+        slopes = SlopeFormat(self._fmt, self._n_train)
+        return InformationStep(
+            asked.key,
+            InformationPlan.of(slopes, self._rows, self._n_host, self._n_guest),
+            work,
+            read=self._read,
+            peer=self.peer,
+            mask_key=self._parties.of(asked.key),
+            phase=self._phase,
         )
 
     def _work(self, asked: BeginRound, weights: WeightShares | None, *, is_holdout: bool) -> Work | None:
@@ -673,6 +702,7 @@ class SharesArithmetic(ABC):
                 f"the coordinator ended the training with {0 if asked.share is None else len(asked.share)} shares of"
                 f" weights, but {n_host + n_guest} are expected"
             )
+        self._check_inference(asked)
         self._attempt = None
         host, guest = asked.share[:n_host], asked.share[n_host:]
         own, other = (host, guest) if self.role is Role.HOST else (guest, host)
@@ -690,10 +720,30 @@ class SharesArithmetic(ABC):
         key = RoundKey(asked.round, 1)
         yield Envelope(self.peer, ElementPiece(key, Kind.WEIGHTS, 0, len(other), len(other), other))
 
+    def _check_inference(self, asked: FinishJob) -> None:
+        told = asked.inference
+        if (told is not None) != self._job.inference:
+            raise ProtocolError(
+                f"the coordinator ended the training {'without' if told is None else 'with'} standard errors, but the"
+                f" job has `inference: {str(self._job.inference).lower()}`"
+            )
+        if told is not None and len(told.covariance) not in (0, n_packed(self._n_own)):
+            raise ProtocolError(
+                f"the coordinator sent {len(told.covariance)} numbers as a covariance of {self._n_own} weights"
+            )
+
     @property
     def has_coef(self) -> bool:
         """See Arithmetic."""
         return self._has_coef
+
+    def largest_score(self) -> float:
+        """See Arithmetic: from the integers of the columns, since the columns are gone."""
+        weights, largest = self._coef / self._fmt.column_scale, 0.0
+        for rows in self._rows.training.blocks() if self._n_own else ():
+            parts = grouped(self._own[rows], self._n_own).transpose(0, 2, 1) @ weights
+            largest = max(largest, float(np.abs(parts).max()))
+        return largest
 
     # --- what the roles add
 

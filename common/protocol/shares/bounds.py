@@ -11,6 +11,8 @@ MAX_PRODUCTS = 2**27
 """Numbers of 8 bytes that a party keeps for the products of columns with labels: 1 GiB, as at the coordinator."""
 MIN_WINDOW = 2
 """Blocks. With fewer, sending would not overlap with computing."""
+MAX_INFERENCE_COLUMNS = 512
+"""The most training columns of a party with inference: the information has a number for each pair of columns."""
 MAX_NORM_BITS = 64
 """A party whose largest row has a norm beyond 2^64 or below 2^-64 has not scaled its columns."""
 

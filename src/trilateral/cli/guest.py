@@ -1,6 +1,8 @@
-"""Commands of the guest: ``trilateral align`` and ``trilateral predict``."""
+"""Commands of the guest: ``trilateral align``, ``trilateral predict`` and ``trilateral score``."""
 
 import asyncio
+import csv
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -97,6 +99,38 @@ def predict(
                 "their IDs, and see `id_form`",
                 err=True,
             )
+            raise typer.Exit(ExitCode.NOTHING_SCORED)
+
+
+def score(
+    job: JobArgument,
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="IDs of the rows to score, at most 100.")],
+    config: ConfigOption,
+    dataset: Annotated[
+        str, typer.Option(metavar="NAME", help="The rows: name of a dataset in the configurations of both parties.")
+    ],
+) -> None:
+    """Score single rows by the running process of the guest, within milliseconds.
+
+    Run this command at the guest. The host must have the job and the dataset in `online.precompute`. The guest's
+    features come from its table.
+    """
+    from trilateral.client.asynchronous import Score, connect
+
+    async def ask() -> list[Score]:
+        async with connect(config) as session:
+            return await session.score(job, dataset, ids)
+
+    with public_errors():
+        rows = asyncio.run(ask())
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(["id", "score", "probability"])
+        for row in rows:
+            writer.writerow([row.id, row.score, row.probability])
+        for party in ("host", "guest"):
+            if count := sum(row.lacking == party for row in rows):
+                typer.echo(f"not at the {party}: {count} of the IDs", err=True)
+        if all(row.lacking for row in rows):
             raise typer.Exit(ExitCode.NOTHING_SCORED)
 
 

@@ -30,6 +30,7 @@ for command in (
     jobs.resume,
     guest.align,
     guest.predict,
+    guest.score,
     state.backup,
     state.restore,
 ):

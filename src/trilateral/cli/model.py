@@ -13,6 +13,7 @@ from trilateral.common.base.permissions import explain
 
 if TYPE_CHECKING:
     from trilateral.common.config.dataset import DatasetConfig
+    from trilateral.common.data.model.model_file import PartyModel
 
 app = typer.Typer(help="Show, compare, watch or export a party's part of a model.", no_args_is_help=True)
 
@@ -45,6 +46,8 @@ class Format(StrEnum):
 
     SKLEARN = "sklearn"
     CSV = "csv"
+    PMML = "pmml"
+    ONNX = "onnx"
 
 
 @app.command()
@@ -65,25 +68,29 @@ def export(
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="File to write.")],
     format_: Annotated[
         Format,
-        typer.Option("--format", help="The coefficients of scikit-learn as JSON, or a table of weights as CSV."),
+        typer.Option(
+            "--format",
+            help="The coefficients of scikit-learn as JSON, a table of weights as CSV, or the part with its "
+            "preprocessing as PMML or ONNX.",
+        ),
     ],
     config: ConfigOption = None,
 ) -> None:
-    """Write the weights for other programs."""
+    """Write a part for other programs: its weights, or everything that computes its scores."""
     from trilateral.common.base.files import write_whole
-    from trilateral.common.data.model.export import scikit_learn_json, weights_csv
     from trilateral.common.data.model.model_file import load_model
 
     with public_errors():
         part = load_model(_find(model, config))
         if out.exists():
             raise ConfigError(f"--out {out}: the file exists: choose another name, or remove the file")
-        text = scikit_learn_json(part) if format_ is Format.SKLEARN else weights_csv(part)
+        content = _written(part, format_)
         try:
-            write_whole(out, text)
+            write_whole(out, content)
         except OSError as error:
             raise ConfigError(f"--out {out}: cannot be written: {explain(error, out)}") from error
-        typer.echo(f"{out}: weights of the {part.role}'s part of the model of job {part.job.name}")
+        what = "weights of " if format_ in {Format.SKLEARN, Format.CSV} else ""
+        typer.echo(f"{out}: {what}the {part.role}'s part of the model of job {part.job.name}")
         if part.calibration_summary is not None:
             typer.echo(f"probabilities: {part.calibration_summary}")
 
@@ -162,6 +169,31 @@ def _dataset(name: str, config: Path | None) -> "DatasetConfig":
     if name not in datasets:
         raise ConfigError(f"{config}: datasets has no {name}: it has {', '.join(datasets) or 'no dataset'}")
     return datasets[name]
+
+
+def _written(part: "PartyModel", format_: Format) -> str | bytes:
+    """Return the content of the file that holds a part in a format."""
+    from trilateral.common.data.model.export import scikit_learn_json, weights_csv
+    from trilateral.common.data.model.portable import Part
+
+    match format_:
+        case Format.SKLEARN:
+            return scikit_learn_json(part)
+        case Format.CSV:
+            return weights_csv(part)
+        case Format.PMML:
+            from trilateral.common.data.model.pmml import pmml_text
+
+            return pmml_text(Part.of(part))
+        case Format.ONNX:
+            try:
+                from trilateral.common.data.model.onnx_graph import onnx_bytes
+            except ImportError:
+                raise ConfigError(
+                    "--format onnx: onnx is not installed: run `pip install '.[export]'` in this project's folder, or "
+                    "use `--format pmml`"
+                ) from None
+            return onnx_bytes(Part.of(part))
 
 
 def _find(model: str, config: Path | None) -> Path:

@@ -9,6 +9,7 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.assessment import CalibrationReport, EvaluatedSet
 from trilateral.common.data.model.calibration import AnyCalibration, InterceptOnly, Isotonic, Platt
 from trilateral.common.data.model.export import INTERCEPT, weights_of
+from trilateral.common.data.model.inference import ChiSquareTest, Inference, ModelFit
 from trilateral.common.data.model.model_file import EvaluatedEpoch, PartyModel, load_model
 from trilateral.common.data.party_data import describe_left_out
 from trilateral.common.jobs.folder import JobFolder
@@ -37,6 +38,9 @@ def print_part(model: PartyModel, console: Console) -> None:
         f"trained on {data.n_train} rows{by_weight} with {data.n_holdout} hold-out rows; {model.job.loss_name}"
         f" {decimal(model.loss, 6)} after {model.rounds} rounds; {model.reason}",
     )
+    if len(data.sets) > 1:
+        counts = (f"{name} {n_rows:,} rows" for name, n_rows in data.sets.items())
+        _say(console, f"evaluated on several sets: {', '.join(counts)}")
     for text in describe_left_out(model.left_out):
         _say(console, text)
     console.print()
@@ -47,6 +51,9 @@ def print_part(model: PartyModel, console: Console) -> None:
         " standard deviation, and the other terms stay the same. It applies to the score before calibration. Terms are"
         " sorted by their weight per standard deviation. Terms without one are 0 or 1, or were not standardised.",
     )
+    if model.inference is not None:
+        console.print()
+        _print_inference(model.inference, console)
     if model.metrics is not None or model.calibration is not None:
         console.print()
     _print_quality(model, console)
@@ -150,6 +157,48 @@ def _intervals_table(sets: list[EvaluatedSet]) -> Table:
             table.add_row(*of_set, title, *("-" if value is None else decimal(value, 4) for value in values))
             of_set = "", ""
     return table
+
+
+def _print_inference(inference: Inference, console: Console) -> None:
+    """Print the accuracy of the weights in the columns of statsmodels, and at the guest the fit of the model."""
+    if inference.terms or inference.intercept is not None:
+        table = Table(title="accuracy of the weights", title_justify="left")
+        table.add_column("term")
+        for name in ("coef", "std err", "z", "P>|z|", "[0.025", "0.975]"):
+            table.add_column(name, justify="right")
+        rows = [(Text(term), each) for term, each in inference.terms.items()]
+        if inference.intercept is not None:
+            rows.append((Text(INTERCEPT), inference.intercept))
+        for of_term, each in rows:
+            figures = f"{each.weight:.4f}", f"{each.std_error:.3f}", f"{each.z:.3f}", f"{each.p_value:.3f}"
+            table.add_row(of_term, *figures, f"{each.lower:.3f}", f"{each.upper:.3f}")
+        console.print(table)
+    if inference.intercept is not None:
+        _say(console, "The constant is that of a row with the mean value in every term of the host.")
+    for column, test in inference.columns.items():
+        _say(console, f"all terms of {column!r} together: {_chi_square('Wald', test)}")
+    if inference.fit is not None:
+        console.print(_fit_table(inference.fit))
+        if inference.fit.likelihood_ratio is not None:
+            of_model = _chi_square("likelihood ratio", inference.fit.likelihood_ratio)
+            _say(console, f"against a model with an intercept only: {of_model}")
+    for warning in inference.warnings:
+        _say(console, f"warning: {warning}")
+
+
+def _fit_table(fit: ModelFit) -> Table:
+    table = Table(title="fit on the training rows", title_justify="left")
+    for name in ("rows", "parameters", "deviance", "null deviance", "AIC", "BIC", "McFadden R2"):
+        table.add_column(name, justify="right")
+    figures = (fit.deviance, fit.null_deviance, fit.aic, fit.bic)
+    table.add_row(
+        str(fit.n_rows), str(fit.n_parameters), *(f"{each:.2f}" for each in figures), f"{fit.mcfadden_r2:.4f}"
+    )
+    return table
+
+
+def _chi_square(name: str, test: ChiSquareTest) -> str:
+    return f"{name} chi2({test.df}) = {test.statistic:.4g}, p = {test.p_value:.4g}"
 
 
 def _evaluations_table(evaluations: list[EvaluatedEpoch]) -> Table:

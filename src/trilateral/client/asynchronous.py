@@ -1,7 +1,7 @@
 """The asynchronous API. The synchronous one in `trilateral.client.session` runs it in a background thread."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +47,23 @@ class Prediction:
     scores: "pd.DataFrame"
     missing: "pd.Series[str] | pd.DataFrame"
     counts: "PredictionCounts"
+
+
+@dataclass(frozen=True)
+class Score:
+    """The online score of a row.
+
+    Attributes:
+        id: the ID as it was asked for; a tuple of its parts if it has several columns.
+        score: u, the sum of both parties' parts; None if a party lacks the ID.
+        probability: calibrated probability of the positive label; None like `score`.
+        lacking: the party that does not hold the ID, `host` or `guest`; None if there is a score.
+    """
+
+    id: str | tuple[str, ...]
+    score: float | None
+    probability: float | None
+    lacking: Role | None
 
 
 def connect(config: str | os.PathLike[str] | ProcessConfig) -> "AsyncSession":
@@ -106,6 +123,8 @@ class AsyncSession:
         self.config = config
         self._resources = AsyncExitStack()
         self._client: JobClient | None = None
+        self._own: Peer | None = None
+        """The organisation's own process."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of the {self.config.role}>"
@@ -117,7 +136,7 @@ class AsyncSession:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._client = None
+        self._client = self._own = None
         await self._resources.aclose()
 
     @property
@@ -293,6 +312,45 @@ class AsyncSession:
         plan = PredictionPlan(job, dataset, target, unscored, aligned)
         async with self._host() as host:
             return await predict(self.config, host, plan, on_stage or _ignore)
+
+    async def score(
+        self,
+        job: str,
+        dataset: str,
+        ids: Sequence[str | Sequence[str]],
+        *,
+        features: Sequence[Mapping[Any, Any] | None] | None = None,
+    ) -> "list[Score]":
+        """Score single rows within milliseconds, by the guest's running process.
+
+        Only the guest can do this. The host must name the job and the dataset in `online.precompute`, and counts each
+        ID that the guest has features of.
+
+        Args:
+            job: name of the job that trained the model.
+            dataset: name of the dataset in the configurations of both parties.
+            ids: one to a hundred IDs; a sequence of parts for an ID of several columns.
+            features: for each ID, the guest's features by the name of their column, or None to take them from the
+                guest's table. By default all come from the table.
+
+        Returns:
+            A score for each ID, in the same order.
+
+        Raises:
+            ConfigError: this is not the guest.
+            DataError: the model, the table, an ID or features cannot be used.
+            PolicyError: a party's policy refuses, or there are too many requests.
+            PeerError: the guest's process or the host does not answer, or is not ready.
+            ValueError: there are not as many features as IDs.
+        """
+        check_names(job=job, dataset=dataset)
+        self._check_guest("only the guest can score rows")
+        from trilateral.client.online import own_process, score_rows
+
+        if self._own is None:
+            self._own = await self._resources.enter_async_context(own_process(self.config))
+        limits = self.config.limits
+        return await score_rows(self._own, limits, job=job, dataset=dataset, ids=ids, features=features)
 
     # --- at a party
 

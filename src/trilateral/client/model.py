@@ -15,6 +15,7 @@ from trilateral.common.data.model import model_file
 from trilateral.common.data.model.assessment import EvaluatedSet
 from trilateral.common.data.model.calibration import calibrate
 from trilateral.common.data.model.export import weights_of
+from trilateral.common.data.model.inference import Inference
 from trilateral.common.data.model.scoring import score_features
 from trilateral.common.data.tables.table import read_frame
 from trilateral.common.protocol.evaluation import HoldoutMetrics
@@ -111,6 +112,11 @@ class Model:
             },
             index=pd.Index([each.term for each in weights], name="term"),
         )
+
+    @property
+    def inference(self) -> Inference | None:
+        """Standard errors, tests and intervals, and at the guest the fit; None unless the job has `inference`."""
+        return self._part.inference
 
     @property
     def loss(self) -> float:

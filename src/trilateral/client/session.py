@@ -2,12 +2,12 @@
 
 import os
 import weakref
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from trilateral.client import asynchronous
-from trilateral.client.asynchronous import AsyncRun, AsyncSession, Prediction
+from trilateral.client.asynchronous import AsyncRun, AsyncSession, Prediction, Score
 from trilateral.client.background import BackgroundLoop
 from trilateral.client.progress import Progress
 from trilateral.common.config.job import JobConfig
@@ -230,6 +230,46 @@ class Session:
             )
 
         return self._call(predict)
+
+    def score(
+        self,
+        job: str,
+        dataset: str,
+        ids: Sequence[str | Sequence[str]],
+        *,
+        features: Sequence[Mapping[Any, Any] | None] | None = None,
+    ) -> list[Score]:
+        """Score single rows within milliseconds, by the guest's running process.
+
+        Only the guest can do this. The host must name the job and the dataset in `online.precompute`, and counts each
+        ID that the guest has features of.
+
+        Args:
+            job: name of the job that trained the model.
+            dataset: name of the dataset in the configurations of both parties.
+            ids: one to a hundred IDs; a sequence of parts for an ID of several columns.
+            features: for each ID, the guest's features by the name of their column, or None to take them from the
+                guest's table. By default all come from the table.
+
+        Returns:
+            A score for each ID, in the same order.
+
+        Raises:
+            ConfigError: this is not the guest.
+            DataError: the model, the table, an ID or features cannot be used.
+            PolicyError: a party's policy refuses, or there are too many requests.
+            PeerError: the guest's process or the host does not answer, or is not ready.
+            ValueError: there are not as many features as IDs.
+
+        Example:
+            >>> with trilateral.connect("guest.yaml") as session:  # doctest: +SKIP
+            ...     session.score("churn", "customers", ["P00421"])[0].probability
+        """
+
+        async def score() -> list[Score]:
+            return await self._session.score(job, dataset, ids, features=features)
+
+        return self._call(score)
 
     def model(self, job: str) -> "Model":
         """Load this party's part of the model of a finished job.

@@ -1,6 +1,7 @@
 """``trilateral model``: what a person reads of a model, and what is written for others."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +79,19 @@ def test_show_prints_the_guests_part_by_importance_with_all_that_is_known_of_it(
     for word in ("AUC", "Gini", "calibrated by Platt", "log loss before", "reliability", "lift", "during the training"):
         assert word in text
     assert "person-" not in text
+    assert "by evaluation set, with 95% confidence intervals" in text
+    auc = next(line for line in text.splitlines() if "holdout" in line)
+    figure, low, high = map(float, auc.replace("│", " ").split()[-3:])
+    assert low < figure < high
+
+
+def test_show_names_the_evaluation_sets(config: Path) -> None:
+    path = config.parent / "state/host/jobs/credit/model.json"
+    model = load_model(path)
+    assert "several sets" not in run("show", path).output
+    data = model.data.model_copy(update={"sets": {"valid": 1200, "out_of_time": 7}})
+    save_model(path, model.model_copy(update={"data": data}))
+    assert "evaluated on several sets: valid 1,200 rows, out_of_time 7 rows" in run("show", path).output
 
 
 def test_show_says_which_loss_was_trained_and_whether_rows_had_weights(config: Path) -> None:
@@ -103,19 +117,22 @@ def test_a_narrow_terminal_gets_whole_words(config: Path) -> None:
     assert "Traceback" not in shown.output
 
 
-@pytest.mark.parametrize("form", ["sklearn", "csv"])
+BEGINNINGS = {"sklearn": b"{", "csv": b"term,weight", "pmml": b"<?xml", "onnx": b"\x08"}
+
+
+@pytest.mark.parametrize("form", BEGINNINGS)
 def test_export_writes_a_file_and_overwrites_none(config: Path, form: str) -> None:
     out = config.parent / "exports" / "weights"
     done = run("export", "credit", "--config", config, "--format", form, "--out", out)
     assert done.exit_code == 0, done.output
     assert out.stat().st_mode & 0o777 == 0o600
-    text = out.read_text()
-    assert text.startswith("term,weight" if form == "csv" else "{")
+    content = out.read_bytes()
+    assert content.startswith(BEGINNINGS[form])
     summary = "calibrated by Platt scaling on the hold-out rows; 100 to 999 of the model's rows have the rarer label"
     assert f"probabilities: {summary}\n" in done.output
     if form == "sklearn":
-        assert json.loads(text)["calibration_summary"] == summary
-        assert json.loads(text)["feature_names_in_"] == ["small", "[red]big"]
+        assert json.loads(content)["calibration_summary"] == summary
+        assert json.loads(content)["feature_names_in_"] == ["small", "[red]big"]
     again = run("export", "credit", "--config", config, "--format", form, "--out", out)
     assert again.exit_code == 2
     assert "the file exists: choose another name" in again.output
@@ -150,3 +167,13 @@ def test_a_broken_file_is_told_with_what_is_wrong(config: Path) -> None:
     assert shown.exit_code == 1
     assert "loss: expected a number, not low" in shown.output
     assert "rounds: " in shown.output
+
+
+def test_export_says_how_to_install_what_onnx_needs(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    monkeypatch.delitem(sys.modules, "trilateral.common.data.model.onnx_graph", raising=False)
+    out = config.parent / "part.onnx"
+    refused = run("export", "credit", "--config", config, "--format", "onnx", "--out", out)
+    assert refused.exit_code == 2
+    assert "onnx is not installed: run `pip install '.[export]'`" in refused.output
+    assert not out.exists()

@@ -50,7 +50,7 @@ def test_numbers_may_be_in_scientific_notation(job_file: Path) -> None:
         (
             "colour: red",
             "colour: unknown key; valid keys are algorithm, aligned, batch, cipher, dataset, epochs, evaluate_every, "
-            "holdout, intercept, key_bits, l2, max_score, name, patience, protocol, seed, slots, start_from, tolerance",
+            "holdout, inference, intercept, key_bits, l2, max_score, name, patience, protocol, seed, slots, start_from, tolerance",
         ),
         ("epochs: 1.5", "epochs: expected a whole number, not 1.5"),
         ("epochs: many", "epochs: expected a whole number, not many"),
@@ -58,7 +58,7 @@ def test_numbers_may_be_in_scientific_notation(job_file: Path) -> None:
         ("epochs: 100001", "epochs: expected at most 100000, not 100001"),
         ("epochs: [1]", "epochs: expected a whole number"),
         ("key_bits: 2049", "key_bits: expected a multiple of 2, not 2049"),
-        ("holdout: 1", "holdout: expected less than 1, not 1"),
+        ("holdout: 1", "holdout: expected less than 1 or column, not 1"),
         ("l2: .inf", "l2: expected a number, not inf"),
         ("intercept: maybe", "intercept: expected true or false, not maybe"),
         ("batch: some", "batch: expected a whole number or all, not some"),

@@ -398,3 +398,36 @@ def test_a_problem_has_the_line_of_its_key(tmp_path: Path) -> None:
 def test_aliases_of_aliases_cost_no_time(tmp_path: Path) -> None:
     levels = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 40))
     assert "l0: unknown key" in problems(tmp_path, f"{COORDINATOR}l0: &l0 [a]\n{levels}")[0]
+
+
+# --- online scores
+
+
+def test_the_host_names_what_it_scores_online_and_the_guest_where_it_listens(tmp_path: Path) -> None:
+    online = load(tmp_path, HOST + "online: {precompute: [{job: churn, dataset: customers}]}\n").online
+    assert [(each.job, each.dataset) for each in online.precompute] == [("churn", "customers")]
+    assert online.listen is None
+
+
+@pytest.mark.parametrize(
+    ("config", "online", "said"),
+    [
+        ("host", "{listen: 127.0.0.1:8081}", "online: this is a setting of the guest alone: remove `listen`"),
+        ("host", "{max_per_second: 5}", "online: this is a setting of the guest alone: remove `max_per_second`"),
+        ("guest", "{precompute: []}", "online: this is a setting of the host alone: remove `precompute`"),
+        ("guest", "{listen: 0.0.0.0:8081}", "online.listen: is not a loopback address"),
+        ("guest", "{listen: example.org:8081}", "online.listen: is not a loopback address"),
+        ("guest", "{max_per_second: 0}", "online.max_per_second: "),
+        (
+            "host",
+            "{precompute: [{job: a, dataset: b}, {job: a, dataset: b}]}",
+            "online: `precompute` has an entry twice",
+        ),
+        ("coordinator", "{}", "online: the coordinator scores nothing"),
+    ],
+)
+def test_online_settings_that_cannot_be_used_are_refused(config: str, online: str, said: str, tmp_path: Path) -> None:
+    guest = HOST.replace("role: host", "role: guest").replace("guest: 127", "host: 127")
+    settings = {"host": HOST, "guest": guest, "coordinator": COORDINATOR}[config]
+    (line,) = problems(tmp_path, settings + f"online: {online}\n")
+    assert line.startswith(said)

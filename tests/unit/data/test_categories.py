@@ -16,7 +16,7 @@ from trilateral.common.base.errors import DataError
 from trilateral.common.config.dataset import PreprocessingConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.preprocessing import Preprocessing
-from trilateral.common.data.preprocessing.fit import MIN_ROWS
+from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 from trilateral.common.paillier.product import signed_digits
 from trilateral.common.protocol.scales import RoundScale, round_scale
 
@@ -190,7 +190,7 @@ def test_a_column_remembers_whether_a_number_in_it_was_not_whole(value: str | No
 
 def test_settings_of_numbers_for_categories_are_refused() -> None:
     config = PreprocessingConfig.model_validate({"columns": {"job": {"fill": 0}}})
-    with pytest.raises(DataError, match="names 'job', which is categorical"):
+    with pytest.raises(DataError, match="names 'job', which is categorical: give it `encoding`"):
         Preprocessing.fit(features_of(people()), config, intercept=False)
 
 

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,18 @@ from sklearn.linear_model import LogisticRegression
 
 from tests.support.frames import features_of
 from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.errors import DataError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig, LabelConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.model.calibration import Platt, calibrate
 from trilateral.common.data.model.export import CSV_COLUMNS, scikit_learn_json, weights_csv, weights_of
 from trilateral.common.data.model.model_file import PartyModel
+from trilateral.common.data.model.onnx_graph import onnx_bytes
+from trilateral.common.data.model.pmml import pmml_text
+from trilateral.common.data.model.portable import Part
 from trilateral.common.data.party_data import load_party_data
+from trilateral.common.data.preprocessing.formulas import Lookup
 from trilateral.common.protocol.messages import Result
 
 
@@ -95,3 +101,25 @@ def test_odds_ratios_beyond_all_numbers_are_infinite(made: tuple[PartyModel, pd.
     model, _ = made
     huge = model.model_copy(update={"weights": dict.fromkeys(model.weights, 1e6)})
     assert {each.odds_ratio for each in weights_of(huge)} == {math.inf}
+
+
+def test_a_part_without_terms_has_nothing_to_compute(made: tuple[PartyModel, pd.DataFrame]) -> None:
+    model, _ = made
+    with pytest.raises(DataError, match="has no terms: its part of every score is the intercept"):
+        Part.of(model.model_copy(update={"weights": {}}))
+
+
+def test_pmml_names_the_column_of_a_character_that_it_cannot_hold(made: tuple[PartyModel, pd.DataFrame]) -> None:
+    part = Part.of(made[0])
+    text = replace(part, terms={"t": (1.0, Lookup("branch", {"a\rb": 1.0}, 0.0, 0.0))})
+    with pytest.raises(DataError, match="in a category of column 'branch': use `--format onnx`") as failed:
+        pmml_text(text)
+    assert "a\\rb" not in str(failed.value)
+    with pytest.raises(DataError, match=r"in the name of column 'a\\x00': use `--format onnx`"):
+        pmml_text(replace(part, inputs={"a\0": False}))
+
+
+def test_the_files_of_a_part_are_the_same_every_time(made: tuple[PartyModel, pd.DataFrame]) -> None:
+    model, _ = made
+    assert pmml_text(Part.of(model)) == pmml_text(Part.of(model))
+    assert onnx_bytes(Part.of(model)) == onnx_bytes(Part.of(model))

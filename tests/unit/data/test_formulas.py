@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.frames import features_of
 from trilateral.common.base.errors import DataError
-from trilateral.common.config.dataset import PreprocessingConfig
+from trilateral.common.config.dataset import PreprocessingConfig, SplineConfig
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.preprocessing.formulas import (
     Clipped,
@@ -17,6 +17,7 @@ from trilateral.common.data.preprocessing.formulas import (
     Number,
     Piecewise,
     Product,
+    Transformed,
     evaluate,
 )
 
@@ -42,6 +43,12 @@ def people(n_rows: int = N_ROWS, seed: int = 0) -> pd.DataFrame:
 CONFIGS = [
     PreprocessingConfig(missing_indicator=True),
     PreprocessingConfig(clip=None, standardise=False, rare=0.0),
+    PreprocessingConfig(transform="log", missing_indicator=True),
+    PreprocessingConfig(transform="yeo_johnson", whiten=False),
+    PreprocessingConfig(spline=SplineConfig(), missing_indicator=True),
+    PreprocessingConfig(encoding="frequency"),
+    PreprocessingConfig(interactions=[("age", "income"), ("age", "job"), ("branch", "income")]),
+    PreprocessingConfig(spline=SplineConfig(kind="bspline"), whiten=False, transform="sqrt"),
 ]
 
 
@@ -82,6 +89,11 @@ X = Number("x")
         (Filled(X, 9.0), [-3, 0, 1, 2, 5, 9]),
         (Clipped(X, 0.0, None), [0, 0, 1, 2, 5, np.nan]),
         (Clipped(X, -1.0, 2.0), [-1, 0, 1, 2, 2, np.nan]),
+        (Transformed(Clipped(X, 0.0, None), "sqrt", None), np.sqrt([0, 0, 1, 2, 5, np.nan])),
+        (Transformed(X, "log", None), [np.nan, -np.inf, 0, np.log(2), np.log(5), np.nan]),
+        (Transformed(Clipped(X, 0.0, None), "log1p", None), np.log([1, 1, 2, 3, 6, np.nan])),
+        (Transformed(X, "yeo_johnson", 2.0), [-np.log(4), 0, 1.5, 4, 17.5, np.nan]),
+        (Transformed(X, "yeo_johnson", 0.0), [-7.5, 0, np.log(2), np.log(3), np.log(6), np.nan]),
         # Below 0: 1 + 2 x. From 0 to 2: 3 + x. From 2 on: 4 + 5 (x - 2).
         (Piecewise(X, (0.0, 2.0), ((1.0, 2.0), (3.0, 1.0), (4.0, 5.0))), [-5, 3, 4, 4, 19, np.nan]),
         (Piecewise(X, (1.0,), ((10.0,), (20.0,))), [10, 10, 20, 20, 20, np.nan]),
@@ -90,7 +102,7 @@ X = Number("x")
     ],
 )
 def test_each_step_computes_what_it_says(formula: Formula, expected: list[float]) -> None:
-    np.testing.assert_array_equal(evaluate(formula, ROWS.columns, {}), expected)
+    np.testing.assert_allclose(evaluate(formula, ROWS.columns, {}), expected, rtol=1e-15)
 
 
 @pytest.mark.parametrize(

@@ -83,9 +83,17 @@ def content(array: RowArray[Any] | None) -> bytes:
     [
         ({"missing_indicator": True}, {"weight": "weight", "class_weight": "balanced"}, 0.2),
         ({"whiten": False, "fill": "mean", "clip": [0.01, 0.9]}, {}, 0.3),
-        ({"clip": None}, {"class_weight": {"positive": 3, "negative": 0.7}}, 0),
+        ({"clip": None, "encoding": "frequency"}, {"class_weight": {"positive": 3, "negative": 0.7}}, 0),
+        (
+            {
+                "columns": {"income": {"transform": "yeo_johnson"}, "age": {"spline": {"knots": 4}}},
+                "interactions": [["age", "income"], ["age", "branch"]],
+            },
+            {},
+            0.2,
+        ),
     ],
-    ids=["whitened, weighted", "clipped", "without hold-out"],
+    ids=["whitened, weighted", "clipped", "without hold-out", "transformed"],
 )
 def test_rows_on_disk_give_the_same_training_to_the_last_bit(
     path: Path, tmp_path: Path, preprocessing: dict[str, Any], label: dict[str, Any], holdout: float

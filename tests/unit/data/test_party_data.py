@@ -271,6 +271,12 @@ def test_a_side_without_both_labels_is_refused_in_the_same_words_whichever_it_is
     assert f"{n_holdout_positive} of 20 hold-out rows are positive" in notes(caught.value)
 
 
+def test_hold_out_rows_that_the_other_party_has_chosen_may_have_one_label() -> None:
+    check_labels(block_with(10, 0), is_chosen=True)
+    with pytest.raises(DataError, match="training needs 2 rows of each label"):
+        check_labels(block_with(1, 3), is_chosen=True)
+
+
 @pytest.mark.parametrize(("n_positive", "is_enough"), [(0, False), (1, False), (2, True), (78, True), (79, False)])
 def test_without_a_hold_out_two_training_rows_of_each_label_are_enough(n_positive: int, is_enough: bool) -> None:
     block = block_with(n_positive, 0, n_holdout=0)

@@ -16,7 +16,7 @@ from trilateral.common.base.errors import DataError
 from trilateral.common.config.dataset import PreprocessingConfig
 from trilateral.common.data.features import Features
 from trilateral.common.data.preprocessing import Preprocessing
-from trilateral.common.data.preprocessing.fit import MIN_ROWS
+from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 
 PLAIN = PreprocessingConfig(clip=None, whiten=False)
 CONFIGS = [
@@ -469,3 +469,66 @@ def test_a_column_of_large_and_close_values_is_not_constant() -> None:
     columns = Preprocessing.fit(features_of(frame), PLAIN, intercept=False).transform(features_of(frame))
 
     np.testing.assert_allclose(rms(columns), 1)
+
+
+# --- transforms
+
+
+def test_a_transform_applies_to_clipped_values_and_names_its_term() -> None:
+    amounts = np.arange(1.0, 102)
+    config = PreprocessingConfig.model_validate(
+        {"whiten": False, "clip": [0.1, 0.9], "columns": {"b": {"transform": "log"}, "c": {"transform": "sqrt"}}}
+    )
+    frame = pd.DataFrame(dict.fromkeys("abc", amounts))
+
+    fitted = Preprocessing.fit(features_of(frame), config, intercept=False)
+
+    assert fitted.terms == ("a", "log(b)", "sqrt(c)")
+    assert fitted.features == ("a", "b", "c")
+    terms = fitted.expand(features_of(pd.DataFrame({name: [-5.0, 50, 1000, np.nan] for name in "abc"})))
+    np.testing.assert_allclose(terms[:, 0], [11, 50, 91, 51])
+    np.testing.assert_allclose(terms[:, 1], np.log([11, 50, 91, 51]))
+    np.testing.assert_allclose(terms[:, 2], np.sqrt([11, 50, 91, 51]))
+
+
+@pytest.mark.parametrize(
+    ("transform", "smallest", "said"),
+    [("log", 0.0, "values above 0:"), ("log1p", -1.0, "above -1:"), ("sqrt", -0.5, "of at least 0:")],
+)
+def test_a_transform_that_is_not_defined_in_all_training_rows_is_refused(
+    transform: str, smallest: float, said: str
+) -> None:
+    frame = pd.DataFrame({"amount": smallest + np.arange(200.0), "other": smallest + np.arange(200.0)})
+    config = PreprocessingConfig.model_validate({"transform": transform, "clip": None})
+    with pytest.raises(DataError, match=f"columns 'amount', 'other' has values .*{said} set `limits`"):
+        Preprocessing.fit(features_of(frame), config, intercept=False)
+    within = config.model_copy(update={"limits": (smallest + 5, None)})
+    assert len(Preprocessing.fit(features_of(frame), within, intercept=False).terms) == 2
+
+
+def test_a_row_that_dominates_a_transformed_column_leaves_it_out() -> None:
+    """Of 1000 rows, one has a logarithm far below all others."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"a": rng.normal(size=1000), "tiny": np.where(np.arange(1000) == 3, 1e-200, 1 + rng.random(1000))}
+    )
+    config = PreprocessingConfig.model_validate({"clip": None, "columns": {"tiny": {"transform": "log"}}})
+    fitted = Preprocessing.fit(features_of(frame), config, intercept=False)
+    assert fitted.terms == ("a",)
+    assert "would reveal them" in fitted.left_out["tiny"]
+
+
+def test_a_column_without_a_transform_has_the_fields_of_0_1_0() -> None:
+    fitted = Preprocessing.fit(features_of(features()), PreprocessingConfig(), intercept=False)
+    assert [*fitted.to_dict()["columns"][0]] == [
+        "kind", "name", "fill", "lower", "upper", "missing_indicator", "standardise"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("update", [{"transform": "log"}, {"transform": None}])
+def test_a_power_without_its_transform_is_refused(update: dict[str, object]) -> None:
+    config = PreprocessingConfig(transform="yeo_johnson")
+    state = Preprocessing.fit(features_of(features()), config, intercept=False).to_dict()
+    state["columns"][0].update(update)
+    with pytest.raises(DataError, match="cannot read the model's preprocessing"):
+        Preprocessing.from_dict(state)

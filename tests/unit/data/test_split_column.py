@@ -65,7 +65,7 @@ def test_dates_divide_the_rows_and_both_bounds_are_included(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("unit", ["date32", "us", "ns"])
 def test_dates_of_a_parquet_file_are_read_as_those_of_a_text(tmp_path: Path, unit: str) -> None:
-    days = pd.Series(pd.to_datetime(["2023-06-30 12:00", "2023-07-01", None, "2023-12-31"]))
+    days = pd.Series(pd.to_datetime(["2023-06-30 12:00", "2023-07-01 00:00", "NaT", "2023-12-31 00:00"]))
     column = pa.Array.from_pandas(days)
     column = column.cast(pa.date32(), safe=False) if unit == "date32" else column.cast(pa.timestamp(unit))
     pq.write_table(pa.table({"id": ["a", "b", "c", "d"], "x": [1, 2, 3, 4], "s": column}), tmp_path / "t.parquet")
@@ -153,6 +153,7 @@ def test_only_training_rows_train_and_the_sets_follow_each_other(tmp_path: Path)
     assert block.labels is not None
     assert block.test_labels is not None
     assert np.array_equal(block.labels, 2 * by_role["dev"]["y"] - 1)
+    assert block.holdout_labels is not None
     assert np.array_equal(block.holdout_labels, 2 * by_role["val"]["y"] - 1)
     assert np.array_equal(block.test_labels, 2 * by_role["oot"]["y"] - 1)
     steps = data.preprocessing
@@ -164,12 +165,14 @@ def test_only_training_rows_train_and_the_sets_follow_each_other(tmp_path: Path)
 
 def test_the_other_party_trains_on_the_rows_that_it_is_told(tmp_path: Path) -> None:
     config, _ = made(tmp_path)
-    owner = load_party_data(config, JOB, labelled=True)
+    owner = load_party_data(config, JOB, labelled=True).block
     roles = read_table(config).split
     other = config.model_copy(update={"split": None, "exclude": ["s"]})
-    assert np.array_equal(
-        load_party_data(other, JOB, labelled=True, roles=roles).block.holdout_labels, owner.block.holdout_labels
-    )
+    told = load_party_data(other, JOB, labelled=True, roles=roles).block
+    assert np.array_equal(told.columns[:], owner.columns[:])
+    assert told.holdout_labels is not None
+    assert owner.holdout_labels is not None
+    assert np.array_equal(told.holdout_labels, owner.holdout_labels)
     with pytest.raises(ValueError, match="the job needs the roles of the rows"):
         load_party_data(other, JOB, labelled=True)
 

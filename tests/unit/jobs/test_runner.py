@@ -21,7 +21,15 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from tests.support.ciphertexts import some_ciphertexts
 from tests.support.rpc import Recorder, connected, plaintext_server, served
 from tests.support.waiting import eventually
-from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, StoppedError, TrilateralError
+from trilateral.common.base.errors import (
+    ConfigError,
+    DataError,
+    PeerError,
+    PolicyError,
+    ProtocolError,
+    StoppedError,
+    TrilateralError,
+)
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.progress import Stage, report_progress
 from trilateral.common.base.roles import PARTIES, Role
@@ -65,6 +73,7 @@ from trilateral.common.protocol.messages import (
     VectorPiece,
     Waiting,
 )
+from trilateral.common.protocol.row_roles import Purpose, RoleExchange, RolePiece, RoleVector
 from trilateral.common.rpc.channel import open_channel
 from trilateral.common.rpc.codec import JobKey
 from trilateral.common.rpc.errors import UnknownJobError
@@ -121,6 +130,7 @@ class Setup:
         self.peers = {other: Recorder() for other in Role if other is not role}
         self.observed: list[Message] = []
         self.runner: MachineRunner
+        self.roles: RoleVector | None = None
         self._stack = stack
         self._folder = folder
 
@@ -129,6 +139,7 @@ class Setup:
         machine: Machine,
         *,
         job: JobConfig = JOB,
+        roles: RoleExchange | None = None,
         on_disclosure: Callable[[], None] = lambda: None,
         on_record: OnRecord | None = None,
         **limits: float,
@@ -141,6 +152,8 @@ class Setup:
         machines = [machine]
 
         async def begin() -> Machine:
+            if roles is not None:
+                self.roles = await self.runner.exchange_roles(roles)
             return machines.pop()
 
         self.history = History(JobFolder(self._folder, JOB.name), self.role)
@@ -241,6 +254,51 @@ async def test_the_last_scores_leave_before_the_result_is_kept(party: Setup) -> 
     await party.runner.deliver(Role.COORDINATOR, LAST)
     await asyncio.wait_for(running, 20)
     assert [type(message) for message in party.peers[Role.GUEST].messages] == [HoldoutScores]
+
+
+BY_COLUMN = JOB.model_copy(update={"holdout": "column"})
+ROLES = np.array([0, 0, 1, 2], dtype=np.uint8)
+ASKED = RolePiece(Purpose.SPLIT, False, 0, 4, b"")
+
+
+def owned(roles: RoleVector | None = ROLES) -> RoleExchange:
+    return RoleExchange(Role.HOST, Purpose.SPLIT, roles, 4)
+
+
+async def test_the_roles_of_rows_are_exchanged_before_there_is_a_machine(party: Setup) -> None:
+    running = await party.start(FakeMachine(finish), job=BY_COLUMN, roles=owned())
+    for _ in range(3):  # Sent again, because the acknowledgement was lost.
+        await party.runner.deliver(Role.GUEST, ASKED)
+    await party.runner.deliver(Role.COORDINATOR, LAST)
+    await asyncio.wait_for(running, 10)
+    sent = party.peers[Role.GUEST].messages
+    assert [piece.roles for piece in sent if isinstance(piece, RolePiece)] == [b"", ROLES.tobytes()]
+    assert party.roles is ROLES
+    assert party.runner.record()["sent"]["guest"] == {"row_roles": {"values": 4}}
+    await party.runner.deliver(Role.GUEST, ASKED)
+
+
+async def test_no_role_of_a_row_leaves_under_a_policy_that_has_changed(party: Setup) -> None:
+    def refuse() -> None:
+        raise PolicyError("the policy has changed")
+
+    running = await party.start(FakeMachine(finish), job=BY_COLUMN, roles=owned(), on_disclosure=refuse)
+    await party.runner.deliver(Role.GUEST, ASKED)
+    with pytest.raises(PolicyError, match="the policy has changed"):
+        await asyncio.wait_for(running, 10)
+    assert not any(piece.roles for piece in party.peers[Role.GUEST].messages if isinstance(piece, RolePiece))
+
+
+async def test_a_job_with_a_random_hold_out_takes_no_roles(party: Setup) -> None:
+    await party.start(FakeMachine(finish))
+    with pytest.raises(ProtocolError, match="roles of rows in a job that draws them by its seed"):
+        await party.runner.deliver(Role.GUEST, ASKED)
+
+
+async def test_a_party_that_waits_for_roles_in_vain_gives_up(party: Setup) -> None:
+    running = await party.start(FakeMachine(finish), job=BY_COLUMN, roles=owned(None), round_timeout=1, peer_timeout=1)
+    with pytest.raises(PeerError, match="the host has received no message of the job for 2 s"):
+        await asyncio.wait_for(running, 30)
 
 
 async def test_a_party_whose_policy_refuses_the_last_scores_keeps_no_result(party: Setup) -> None:

@@ -21,14 +21,14 @@ DEFAULT = Policy()
 @pytest.fixture
 def trained(tmp_path: Path) -> TrainedRows:
     trained = TrainedRows(tmp_path, Role.GUEST)
-    trained.add(trained.sketch(Ids.of(IDS), LABELS), DEFAULT)
+    trained.add(trained.sketch(Ids.of(IDS), LABELS), 2000, DEFAULT)
     return trained
 
 
 def add(trained: TrainedRows, ids: list[str], labels: FloatVector, policy: Policy = DEFAULT) -> None:
     rows = trained.sketch(Ids.of(ids), labels)
-    trained.check(rows, policy)
-    trained.add(rows, policy)
+    trained.check(rows, len(ids), policy)
+    trained.add(rows, len(ids), policy)
 
 
 def test_the_same_rows_are_always_allowed_in_any_order(trained: TrainedRows) -> None:
@@ -39,7 +39,7 @@ def test_the_same_rows_are_always_allowed_in_any_order(trained: TrainedRows) -> 
 
 @pytest.mark.parametrize("n_changed", [1, 2, 10, 60])
 def test_rows_that_are_gone_are_refused_while_they_are_few(trained: TrainedRows, n_changed: int) -> None:
-    with pytest.raises(PolicyError, match=r"the guest refuses the job under policy\.min_batch") as caught:
+    with pytest.raises(PolicyError, match=r"the guest refuses the job under policy\.min_changed_rows") as caught:
         add(trained, IDS[n_changed:], LABELS[n_changed:])
     assert str(n_changed) not in str(caught.value).replace("100", "")
     (note,) = notes(caught.value)
@@ -60,11 +60,11 @@ def test_enough_changed_rows_are_allowed(tmp_path: Path, seed: int) -> None:
     trained = TrainedRows(tmp_path, Role.HOST)
     for start in (0, 150):
         rows = trained.sketch(Ids.of([f"{seed}-{one}" for one in IDS[start:]]), None)
-        trained.add(rows, DEFAULT)
+        trained.add(rows, 2000, DEFAULT)
 
 
 def test_a_policy_of_single_rows_allows_all(trained: TrainedRows) -> None:
-    add(trained, IDS[1:], LABELS[1:], Policy(min_batch=1))
+    add(trained, IDS[1:], LABELS[1:], Policy(min_changed_rows=0))
 
 
 def test_the_estimate_is_close_to_the_number_of_changed_rows(trained: TrainedRows) -> None:

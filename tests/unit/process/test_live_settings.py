@@ -99,6 +99,15 @@ async def test_datasets_operators_and_fingerprints_are_taken_too(running: Runnin
     assert len(running.changes) == 3
 
 
+async def test_what_is_scored_online_is_taken_and_other_online_settings_are_not(running: Running) -> None:
+    running.write(online={"precompute": [{"job": "churn", "dataset": "customers"}]})
+    await eventually(lambda: bool(running.live.config.online.precompute))
+    assert Difference("online.precompute", [], []).is_live
+    assert not Difference("online.listen", None, "127.0.0.1:1").is_live
+    running.write(online={})
+    await eventually(lambda: not running.live.config.online.precompute)
+
+
 async def test_other_settings_wait_for_a_restart_and_one_warning_names_them(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -24,6 +24,7 @@ from trilateral.common.pb.v1 import (
     guest_pb2,
     host_pb2,
     jobs_pb2,
+    online_pb2,
     party_pb2,
     prediction_pb2,
     process_pb2,
@@ -39,7 +40,17 @@ from trilateral.common.rpc.versions import version_metadata
 from trilateral.common.trial.authority import new_key
 
 Signer = tuple[x509.Name, ec.EllipticCurvePrivateKey]
-FILES = (alignment_pb2, coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, prediction_pb2, process_pb2)
+FILES = (
+    alignment_pb2,
+    coordinator_pb2,
+    guest_pb2,
+    host_pb2,
+    jobs_pb2,
+    online_pb2,
+    party_pb2,
+    prediction_pb2,
+    process_pb2,
+)
 CONTRACT = {
     f"/{service.full_name}/{method.name}": method
     for file in FILES
@@ -65,6 +76,9 @@ MAY_CALL = {
     "PredictionService/SettleShard": {"guest"},
     "PredictionService/GetScores": {"guest"},
     "PredictionService/ClosePrediction": {"guest"},
+    "OnlineService/GetList": {"guest"},
+    "OnlineService/AnswerPoints": {"guest"},
+    "ScoreService/Score": {"guest"},
     "GuestService/ProveIds": {"host"},
     "GuestService/SendRowRoles": {"host"},
     "GuestService/SendVector": {"host"},
@@ -115,6 +129,14 @@ MAY_SEND = {
     ("host", Kind.WEIGHTS): {"guest"},
     ("guest", Kind.WEIGHTS): {"host"},
     ("coordinator", Kind.DEALT): {"host", "guest"},
+    ("coordinator", Kind.DEALT_SLOPES): {"host", "guest"},
+    ("host", Kind.UNWEIGHTED_SLOPES): {"guest"},
+    ("host", Kind.MASKED_SLOPES): {"guest"},
+    ("guest", Kind.MASKED_SLOPES): {"host"},
+    ("host", Kind.ROUNDED_SLOPES): {"guest"},
+    ("guest", Kind.ROUNDED_SLOPES): {"host"},
+    ("host", Kind.SLOPE_COLUMNS): {"guest"},
+    ("guest", Kind.SLOPE_COLUMNS): {"host"},
     ("host", Kind.SUMS): {"coordinator"},
     ("guest", Kind.SUMS): {"coordinator"},
 }

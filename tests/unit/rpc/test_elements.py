@@ -34,7 +34,7 @@ from trilateral.common.protocol.messages import (
 from trilateral.common.rpc import elements as elements_module
 from trilateral.common.rpc.channel import MAX_MESSAGE_BYTES
 from trilateral.common.rpc.codec import JobKey, job_key
-from trilateral.common.rpc.elements import ElementsRequest, decode_elements, encode_elements
+from trilateral.common.rpc.elements import DIGEST_KINDS, ElementsRequest, decode_elements, encode_elements
 from trilateral.common.rpc.routes import decode
 
 RUN = JobKey("credit", bytes(range(16)))
@@ -48,7 +48,7 @@ def pieces(draw: st.DrawFn) -> ElementPiece:
     total = offset + n_rows + draw(st.integers(0, 1000))
     is_of_session = kind is Kind.MASKED_COLUMNS or (kind is Kind.SUMS and draw(st.booleans()))
     key = RoundKey(0, 0) if is_of_session else RoundKey(draw(positive), draw(positive))
-    digest = draw(st.binary(max_size=64)) if kind is Kind.MASKED_RESIDUAL else b""
+    digest = draw(st.binary(max_size=64)) if kind in DIGEST_KINDS else b""
     # A party that opens nothing of some rows sends their digest alone.
     n_columns = n_columns if digest else n_columns + 1
     values = draw(arrays(np.uint64, n_rows * n_columns, elements=st.integers(0, 2**64 - 1)))

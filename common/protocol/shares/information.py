@@ -1,0 +1,316 @@
+"""The step of inference at a party: from shares of the final point to its shares of the Fisher information.
+
+It is a round of its own after the last one, over all training rows, in blocks. For each block
+
+1. the parties exchange their parts of the masked scores, as in every round;
+2. with sample weights, the host opens its share of the slopes to the guest, which multiplies it by the weights;
+3. each opens its share of the slopes under a mask, and rounds them;
+4. each opens its rounded share under another mask, and adds its products;
+5. the party with fewer columns opens its products of slopes and columns to the other one.
+
+`shares.information` has the mathematics. At the end, each party sends its shares of the information to the
+coordinator, masked by a stream that only the parties have, and without their low bits.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+
+from trilateral.common.base.errors import ProtocolError
+from trilateral.common.base.roles import Role
+from trilateral.common.protocol.intake import Expected
+from trilateral.common.protocol.messages import ElementPiece, Envelope, Kind, RoundKey, RowsDone
+from trilateral.common.protocol.phases import Phase
+from trilateral.common.protocol.shares.blocks import BlockTables, Work, score
+from trilateral.common.protocol.shares.bounds import MAX_INFERENCE_COLUMNS, WINDOW_BYTES
+from trilateral.common.protocol.shares.rows import RowPlan, RowRange
+from trilateral.common.shares import kernels
+from trilateral.common.shares.format import OFFSET
+from trilateral.common.shares.information import (
+    DealtSlopes,
+    Information,
+    SlopeFormat,
+    add_cross,
+    add_other_block,
+    add_own_block,
+    halves,
+    n_packed,
+    rounded_share,
+    slope_columns,
+    slope_share,
+)
+from trilateral.common.shares.keys import Purpose
+from trilateral.common.shares.layout import BLOCK_ROWS, GROUP, ROWS, grouped, pad
+from trilateral.common.shares.reference import Elements
+from trilateral.common.shares.ring import cut_share
+
+PIECE_ELEMENTS = 2**18
+"""Elements that travel together: 2 MiB."""
+MIN_WINDOW = 2
+"""Blocks."""
+REPORTS_PER_WINDOW = 4
+"""How often a party tells the coordinator within a window how many rows it is done with."""
+
+
+@dataclass(frozen=True)
+class InformationPlan:
+    """What the three roles know about the step."""
+
+    slopes: SlopeFormat
+    rows: RowPlan
+    n_host: int
+    n_guest: int
+
+    @classmethod
+    def of(cls, slopes: SlopeFormat, rows: RowPlan, n_host: int, n_guest: int) -> "InformationPlan":
+        """Return the plan of a job.
+
+        Raises:
+            ProtocolError: a party has too many columns.
+        """
+        if max(n_host, n_guest) > MAX_INFERENCE_COLUMNS:
+            raise ProtocolError(
+                f"`inference` takes at most {MAX_INFERENCE_COLUMNS} training columns of a party, and the parties have"
+                f" {n_host} and {n_guest}: leave out columns, or set `inference: false` in the job"
+            )
+        return cls(slopes, rows, n_host, n_guest)
+
+    @property
+    def opener(self) -> Role:
+        """The party with fewer columns, which opens its products of slopes and columns."""
+        return Role.HOST if self.n_host < self.n_guest else Role.GUEST
+
+    @property
+    def n_opened(self) -> int:
+        """Columns of the opener."""
+        return min(self.n_host, self.n_guest)
+
+    @property
+    def n_dealt(self) -> Mapping[Role, int]:
+        """How many elements of a row the coordinator sends each party."""
+        n_even, n_odd = halves(self.slopes.n_values(self.n_host, self.n_guest))
+        return {Role.HOST: n_odd, Role.GUEST: n_even}
+
+    @property
+    def n_sums(self) -> int:
+        """Numbers that each party sends to the coordinator."""
+        return n_packed(self.n_host + self.n_guest)
+
+    @cached_property
+    def block_rows(self) -> int:
+        """Rows of a block: so many that a block of no kind has more than `PIECE_ELEMENTS`."""
+        widest = max(*self.n_dealt.values(), self.n_opened)
+        return min(BLOCK_ROWS, max(ROWS, PIECE_ELEMENTS // widest // ROWS * ROWS))
+
+    @property
+    def window(self) -> int:
+        """Blocks that are under way at a time."""
+        return max(MIN_WINDOW, WINDOW_BYTES // (8 * self.block_rows * max(self.n_dealt.values())))
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the step: all training rows, with those of padding."""
+        return self.rows.training.n_rows
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks of the step."""
+        return -(-self.n_rows // self.block_rows)
+
+    def block(self, number: int) -> RowRange:
+        """Return a block, from 0 up."""
+        first = number * self.block_rows
+        return RowRange(first, min(self.block_rows, self.n_rows - first))
+
+    @property
+    def drop(self) -> int:
+        """How many low bits of the sums the parties drop."""
+        return self.slopes.drop(self.n_rows)
+
+
+class InformationStep:
+    """One attempt at the step.
+
+    Args:
+        key: the attempt.
+        plan: see `InformationPlan`.
+        work: this party's keys and its shares of the point.
+        read: returns this party's tables of some rows.
+        peer: the other party.
+        mask_key: of the streams of the attempt that only the parties have.
+        phase: times the work.
+    """
+
+    def __init__(
+        self,
+        key: RoundKey,
+        plan: InformationPlan,
+        work: Work,
+        *,
+        read: Callable[[RowRange], BlockTables],
+        peer: Role,
+        mask_key: bytes,
+        phase: Phase,
+    ) -> None:
+        self._key = key
+        self._plan = plan
+        self._work = work
+        self._read = read
+        self._peer = peer
+        self._mask_key = mask_key
+        self._phase = phase
+        self._sums = Information.zeros(plan.n_host, plan.n_guest)
+        self._blocks: dict[int, _BlockWork] = {}
+        """The blocks under way: each waits for the piece of a kind."""
+        self._waiting: dict[int, Kind] = {}
+        self._arrived: defaultdict[int, dict[Kind, ElementPiece]] = defaultdict(dict)
+        """Pieces that no block has used yet."""
+        self._n_received: Counter[Kind] = Counter()
+        self._n_begun = self._n_done = self._n_reported = 0
+        role = work.role
+        self._columns = {Kind.MASKED_SCORES: 1, Kind.DEALT_SLOPES: plan.n_dealt[role]}
+        """What this party receives: elements of a row by kind."""
+        if work.fmt.weighted and role is Role.GUEST:
+            self._columns[Kind.UNWEIGHTED_SLOPES] = 1
+        self._columns |= {Kind.MASKED_SLOPES: 1, Kind.ROUNDED_SLOPES: 1}
+        if role is not plan.opener:
+            self._columns[Kind.SLOPE_COLUMNS] = plan.n_opened
+
+    def begin(self) -> Iterator[Envelope | Expected[ElementPiece]]:
+        """Begin the step; see `Arithmetic.begin`."""
+        for kind in self._columns:
+            yield Expected(kind, self._plan.rows.n_rows, self._take, [(0, self._plan.n_rows)])
+        yield from self._begin_blocks()
+
+    def _begin_blocks(self) -> Iterator[Envelope]:
+        while self._n_begun < min(self._plan.n_blocks, self._n_done + self._plan.window):
+            number = self._n_begun
+            self._n_begun += 1
+            self._blocks[number] = self._work_on(self._plan.block(number))
+            yield from self._advance(number)
+
+    def _take(self, piece: ElementPiece, is_last: bool) -> Iterator[Envelope]:
+        """Take the next piece of a kind, which is one block, and do everything that it makes possible."""
+        del is_last
+        kind, number = piece.kind, self._n_received[piece.kind]
+        sender = Role.COORDINATOR if kind is Kind.DEALT_SLOPES else self._peer
+        rows, n_columns = self._plan.block(number), self._columns[kind]
+        expected = rows.first, rows.n_rows, n_columns * rows.n_rows
+        if (piece.offset, piece.n_rows, len(piece.elements)) != expected:
+            raise ProtocolError(
+                f"the {sender} sent {len(piece.elements)} elements of {kind} for {piece.n_rows} rows, but {n_columns}"
+                f" for each of {rows.n_rows} rows are expected"
+            )
+        # The other party may be done with all blocks that this one has begun, and begin a window of others.
+        if number >= self._n_begun + self._plan.window:
+            raise ProtocolError(f"the {sender} sent {kind} of block {number + 1}, which is not due")
+        self._n_received[kind] += 1
+        self._arrived[number][kind] = piece
+        if self._waiting.get(number) is kind:
+            yield from self._advance(number)
+
+    def _advance(self, number: int) -> Iterator[Envelope]:
+        """Work on a block until it waits for something that has not arrived."""
+        block, arrived = self._blocks[number], self._arrived[number]
+        kind = self._waiting.pop(number, None)
+        try:
+            with self._phase("product"):
+                item = next(block) if kind is None else block.send(arrived.pop(kind))
+            while True:
+                if isinstance(item, Envelope):
+                    yield item
+                    with self._phase("product"):
+                        item = next(block)
+                elif item in arrived:
+                    with self._phase("product"):
+                        item = block.send(arrived.pop(item))
+                else:
+                    self._waiting[number] = item
+                    return
+        except StopIteration:
+            del self._blocks[number], self._arrived[number]
+        self._n_done += 1
+        yield from self._go_on()
+
+    def _go_on(self) -> Iterator[Envelope]:
+        plan = self._plan
+        if self._n_done == plan.n_blocks:
+            yield self._send_sums()
+            return
+        yield from self._begin_blocks()
+        if self._n_done - self._n_reported >= max(1, plan.window // REPORTS_PER_WINDOW):
+            self._n_reported = self._n_done
+            yield Envelope(Role.COORDINATOR, RowsDone(self._key, plan.block(self._n_done).first))
+
+    def _work_on(self, rows: RowRange) -> "_BlockWork":
+        """Work on one block: yield what to send, and the kind of piece that is needed next."""
+        plan, work, role = self._plan, self._work, self._work.role
+        slopes, n_rows = plan.slopes, rows.n_rows
+        tables = self._read(rows)
+        (own_scores,) = score(work, [tables])
+        yield self._piece(Kind.MASKED_SCORES, rows, own_scores)
+        z = own_scores + (yield Kind.MASKED_SCORES).elements
+        corrections = (yield Kind.DEALT_SLOPES).elements
+        n_columns = plan.n_host, plan.n_guest
+        dealt = DealtSlopes.of(slopes, role, work.round_key, corrections, rows.first, n_rows, n_columns)
+        share, digest = slope_share(slopes, role, dealt, z)
+        n_masks = slopes.n_masks(role)
+        masks = grouped(kernels.stream(work.round_key, Purpose.SLOPES, rows.first, n_rows, n_masks), n_masks)
+        e, g = masks[:, 0], masks[:, 1]
+        if work.fmt.weighted:
+            share = yield from self._weigh(rows, tables, share, dealt, masks)
+        own = share + e + np.uint64(OFFSET if role is Role.HOST else 0)
+        yield self._piece(Kind.MASKED_SLOPES, rows, own, digest)
+        answer = yield Kind.MASKED_SLOPES
+        if answer.digest != digest:
+            raise ProtocolError(
+                f"the {role} and the {self._peer} have computed different integers from the same scores: install the"
+                " same release of trilateral at both, and run `trilateral check` on both machines"
+            )
+        own = rounded_share(slopes, role, dealt, own + answer.elements.reshape(-1, GROUP)) - g
+        yield self._piece(Kind.ROUNDED_SLOPES, rows, own)
+        h = own + (yield Kind.ROUNDED_SLOPES).elements.reshape(-1, GROUP) + g
+        D = kernels.mask(tables.own, work.session_key, Purpose.COLUMNS, rows.first, self._sums.of(role).shape[0])
+        add_own_block(tables.own, D, h, dealt.V[role], self._sums.of(role))
+        add_other_block(tables.peers, g, dealt.V[self._peer], self._sums.of(self._peer))
+        if role is plan.opener:
+            n = plan.n_opened
+            M = grouped(kernels.stream(work.round_key, Purpose.SLOPE_COLUMNS, rows.first, n_rows, n), n)
+            add_cross(tables.peers, M, self._sums, plan.opener)
+            opened = slope_columns(tables.own, h, dealt.V[role]) - M
+            yield self._piece(Kind.SLOPE_COLUMNS, rows, opened)
+            return
+        theirs = grouped(tables.peers, plan.n_opened) * g[:, np.newaxis] + dealt.V[self._peer]
+        opened = grouped((yield Kind.SLOPE_COLUMNS).elements, plan.n_opened)
+        add_cross(tables.own, theirs + opened, self._sums, plan.opener)
+
+    def _weigh(
+        self, rows: RowRange, tables: BlockTables, share: Elements, dealt: DealtSlopes, masks: Elements
+    ) -> Generator["Envelope | Kind", ElementPiece, Elements]:
+        """Return this party's share of c W: see `shares.information`."""
+        if tables.weights is None:
+            raise RuntimeError("a table without sample weights")
+        weights, product = tables.weights.reshape(-1, GROUP), dealt.weighted[:, 0]
+        if self._work.role is Role.HOST:
+            mask = masks[:, 2]
+            yield self._piece(Kind.UNWEIGHTED_SLOPES, rows, share - mask)
+            return weights * mask + product
+        opened = (yield Kind.UNWEIGHTED_SLOPES).elements.reshape(-1, GROUP)
+        return weights * (share + opened) + product
+
+    def _piece(self, kind: Kind, rows: RowRange, elements: Elements, digest: bytes = b"") -> Envelope:
+        piece = ElementPiece(self._key, kind, rows.first, self._plan.rows.n_rows, rows.n_rows, elements.ravel(), digest)
+        return Envelope(self._peer, piece)
+
+    def _send_sums(self) -> Envelope:
+        plan = self._plan
+        masks = kernels.stream(self._mask_key, Purpose.SUMS, 0, pad(plan.n_sums), 1)[: plan.n_sums]
+        cut = cut_share(self._sums.packed(), masks, plan.drop, subtract=self._work.role is Role.GUEST)
+        return Envelope(Role.COORDINATOR, ElementPiece(self._key, Kind.SUMS, 0, len(cut), len(cut), cut))
+
+
+_BlockWork: TypeAlias = Generator[Envelope | Kind, ElementPiece, None]

@@ -1,0 +1,441 @@
+"""The Fisher information X'(c W)X in shares, where W = sigma'(u): what each role computes on a block of rows.
+
+The names are those of `kernels`: A and B are the host and the guest, X a party's own columns, U their masks, which the
+coordinator C knows, too, and D = X - U, which both parties know.
+
+**Slopes.** W is the derivative of the series of the sigmoid:
+
+    W = 1/P + sum_k g_k cos(2 pi k u / P),      g_k = 2 pi k b_k / P
+
+From z and dealt shares of cos kr and sin kr, each party computes a share of W with `wide_bits` bits. No sum over rows
+has room for so many, so the parties round: each sends its share plus a mask e_1 or e_2. Both then know m = c W + e +
+OFFSET, and from dealt shares of the upper bits of e and of its top bit each gets a share of T, which is c W with
+`slope_bits` bits. T is off by less than one unit, and right on average.
+
+**Opened slopes.** The parties open o = T - g, with a mask g = g_1 + g_2 of which A knows g_1, B knows g_2, and C knows
+both. What is left of a party's own block is a sum of products of which somebody knows both factors, or which are dealt
+in shares: V_A = g_2 U_A and V_B = g_1 U_B, a value for each column of a row.
+
+    X_A'T X_A = X_A'(o + g_1) X_A + D_A'V_A1 + (D_A'V_A1)'     [A]
+              + D_A' g_2 D_A      + D_A'V_A2 + (D_A'V_A2)'     [B]
+              + U_A' g_2 U_A                                   [C]
+
+and likewise for B with the roles exchanged. For the block of both, the party with fewer columns, say B, opens Y_2 - M,
+where Y = T X_B has the shares Y_1 = g_1 D_B + V_B1 and Y_2 = (o + g_2) X_B + V_B2:
+
+    X_A'T X_B = X_A'(Y_1 + Y_2 - M)   [A]  +  D_A'M   [B]  +  U_A'M   [C]
+
+**Sample weights** c multiply W before it is rounded. A opens its share of W minus a mask e_c; B, which knows c,
+multiplies it and its own share. A adds D_c e_c, and U_c e_c is dealt in shares.
+
+**Range.** |c W| < 2^60 at `wide_bits`, since W <= 1/4 and c < 2^WEIGHT_LIMIT_BITS, which the guest checks. A sum is at
+most n max(c) / 4 by Cauchy's inequality, since columns have a mean square of at most 1. `slope_bits` keeps it below
+2^62, for any scores, because the series never exceeds 1/4 by more than its error.
+
+**Noise.** The rounding errors of T depend on e, and C knows e. So the parties drop low bits of each sum, COVER_BITS
+more than its noise has, as they do for a gradient. The error of row i is multiplied by x_ij x_ik. No |x_ij| exceeds the
+square root of n, so the sum of these squares is at most n^2.
+"""
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cache, cached_property, partial
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trilateral.common.base.arrays import ElementVector, FloatMatrix, FloatVector
+from trilateral.common.base.roles import Role
+from trilateral.common.shares import kernels
+from trilateral.common.shares.format import OFFSET, WAVE_BITS, Format, cover
+from trilateral.common.shares.kernels import Columns, DealerKeys, Weights
+from trilateral.common.shares.keys import Purpose
+from trilateral.common.shares.layout import GROUP, grouped
+from trilateral.common.shares.reference import Elements, digest_of, rounded, waves
+from trilateral.common.shares.series import COEF_BITS
+
+ScalarT = TypeVar("ScalarT", np.float64, np.uint64)
+
+WEIGHT_LIMIT_BITS = 6
+"""Scaled sample weights, whose root mean square is at most 4, must be below 2^WEIGHT_LIMIT_BITS for inference."""
+MAX_WIDE_BITS = 60
+MAX_COEF_BITS = 31
+_MEAN_SQUARE_BITS = 4
+"""Bits of the mean square of sample weights, at most 16."""
+_TOP = np.uint64(63)
+
+
+@dataclass(frozen=True)
+class SlopeFormat:
+    """The public numbers of the slopes of a job."""
+
+    fmt: Format
+    n_train: int
+    """Training rows."""
+
+    @property
+    def _room(self) -> int:
+        return WEIGHT_LIMIT_BITS if self.fmt.weighted else 0
+
+    @property
+    def wide_bits(self) -> int:
+        """Fraction bits of W before it is multiplied by c and rounded."""
+        return min(MAX_WIDE_BITS, 62 - self.fmt.f_c - self._room)
+
+    @cached_property
+    def wave_bits(self) -> int:
+        """Fraction bits of the dealt waves. The others are those of the public coefficients: the least noise."""
+        choices = range(self.wide_bits - MAX_COEF_BITS, WAVE_BITS + 1)
+        return min(choices, key=lambda wave: sum(map(partial(_term_variance, wave), self._coef(wave))))
+
+    @property
+    def slope_bits(self) -> int:
+        """Fraction bits of T."""
+        return 64 - self._room - (self.n_train * self.fmt.column_scale**2 - 1).bit_length()
+
+    @property
+    def cut(self) -> int:
+        """How many bits of c W are rounded away."""
+        return self.wide_bits + self.fmt.f_c - self.slope_bits
+
+    @property
+    def sum_bits(self) -> float:
+        """Fraction bits of a sum."""
+        return 2 * self.fmt.f_x + self.slope_bits
+
+    @cached_property
+    def coef(self) -> tuple[int, ...]:
+        """g_k, with `wide_bits - wave_bits` fraction bits."""
+        return self._coef(self.wave_bits)
+
+    def _coef(self, wave_bits: int) -> tuple[int, ...]:
+        bits, series = self.wide_bits - wave_bits, self.fmt.series
+        return tuple(
+            round(math.ldexp(b * 2 * math.pi * k / series.period, bits - COEF_BITS))
+            for k, b in enumerate(series.coef, 1)
+        )
+
+    @property
+    def constant(self) -> int:
+        """1/P at `wide_bits`, exactly: the period is a multiple of 1/16."""
+        return round(Fraction(1 << self.wide_bits) / Fraction(self.fmt.series.period))
+
+    @property
+    def n_first(self) -> int:
+        """Dealt values of a row beside those for the columns."""
+        return 2 * self.fmt.n_terms + 2 + self.fmt.weighted
+
+    def n_values(self, n_host: int, n_guest: int) -> int:
+        """Return how many values are dealt for a row."""
+        return self.n_first + n_host + n_guest
+
+    def n_masks(self, role: Role) -> int:
+        """Return how many columns the stream of `Purpose.SLOPES` has: e and g, and at the host e_c."""
+        return 2 + (self.fmt.weighted and role is Role.HOST)
+
+    def drop(self, n_padded: int) -> int:
+        """Return how many low bits of a sum the parties drop.
+
+        Args:
+            n_padded: rows of the sum, those of padding included, whose slopes have the same noise.
+        """
+        return _drop(self, n_padded)
+
+    def dropped(self, n_padded: int) -> float:
+        """Return the standard deviation of the error of a sum that comes from the bits that the parties drop."""
+        return math.pow(2, self.drop(n_padded) - self.sum_bits) / math.sqrt(6)
+
+    def noise(self, n_padded: int) -> float:
+        """Return the standard deviation of the whole error of a sum.
+
+        Beside the dropped bits, there is the error of columns that were rounded at random, with a variance of 1/6: of
+        c W (x_j + r_j)(x_k + r_k) for W = 1/4, and with sample weights for their largest root mean square.
+        """
+        weight = 2.0 ** (_MEAN_SQUARE_BITS / 2) if self.fmt.weighted else 1.0
+        of_columns = weight / 4 * math.sqrt(2 * n_padded / 6) / self.fmt.column_scale
+        return math.hypot(self.dropped(n_padded), of_columns)
+
+
+def _term_variance(wave_bits: int, g: int) -> Fraction:
+    """Return the variance of a term of W in units of its last bit.
+
+    One rounding is that of g times a wave, the other that of the dealt wave.
+    """
+    return Fraction(4**wave_bits + g * g, 12)
+
+
+@cache
+def _drop(slopes: SlopeFormat, n_padded: int) -> int:
+    variance = sum(map(partial(_term_variance, slopes.wave_bits), slopes.coef), Fraction(0))
+    if slopes.fmt.weighted:
+        variance *= 1 << _MEAN_SQUARE_BITS
+    variance = variance / 4 ** (slopes.wide_bits - slopes.slope_bits) + Fraction(1, 6)
+    return cover(variance * n_padded**2 * slopes.fmt.column_scale**4)
+
+
+@dataclass(frozen=True, eq=False)
+class Information:
+    """A role's shares of the information, or the information."""
+
+    host: NDArray[np.uint64] = field(repr=False)
+    """Of the host's columns, shape (n_host, n_host), symmetric."""
+    guest: NDArray[np.uint64] = field(repr=False)
+    """Of the guest's columns, shape (n_guest, n_guest), symmetric."""
+    both: NDArray[np.uint64] = field(repr=False)
+    """Shape (n_host, n_guest)."""
+
+    @classmethod
+    def zeros(cls, n_host: int, n_guest: int) -> "Information":
+        """Return sums of nothing."""
+        shapes = (n_host, n_host), (n_guest, n_guest), (n_host, n_guest)
+        return cls(*(np.zeros(shape, np.uint64) for shape in shapes))
+
+    def of(self, role: Role) -> NDArray[np.uint64]:
+        """Return the block of a party's own columns."""
+        return self.host if role is Role.HOST else self.guest
+
+    def packed(self) -> ElementVector:
+        """Return the elements on and above the diagonal of the whole matrix, row by row."""
+        whole = np.block([[self.host, self.both], [self.both.T, self.guest]])
+        return pack(whole)
+
+
+def pack(matrix: NDArray[ScalarT]) -> NDArray[ScalarT]:
+    """Return the elements on and above the diagonal, row by row, shape (n (n + 1) / 2,)."""
+    return matrix[np.triu_indices(len(matrix))]
+
+
+def unpack(elements: FloatVector, n_columns: int) -> FloatMatrix:
+    """Return the symmetric matrix of which `pack` has made a vector, shape (n_columns, n_columns)."""
+    matrix = np.zeros((n_columns, n_columns))
+    matrix[np.triu_indices(n_columns)] = elements
+    return np.triu(matrix) + np.triu(matrix, 1).T
+
+
+def n_packed(n_columns: int) -> int:
+    """Return the number of elements of `pack`."""
+    return n_columns * (n_columns + 1) // 2
+
+
+# --- the coordinator
+
+
+def deal_slopes(
+    slopes: SlopeFormat,
+    keys: DealerKeys,
+    masks: tuple[ElementVector, ElementVector],
+    first_row: int,
+    n_rows: int,
+    opener: Role,
+    sums: Information,
+) -> tuple[ElementVector, ElementVector]:
+    """Return the corrections for the parties' streams, and add the coordinator's own parts to its sums.
+
+    Args:
+        slopes: the numbers of the job.
+        keys: of the streams that the coordinator has in common with the parties.
+        masks: a, shape (n_host,), and b, shape (n_guest,), of the scores.
+        first_row: the first of the rows.
+        n_rows: how many.
+        opener: the party that opens its products of slopes and columns.
+        sums: the coordinator's shares of the information.
+
+    Returns:
+        What the host is sent and what the guest is sent, in the layout: the odd-numbered and the even-numbered values.
+    """
+    sessions = {Role.HOST: keys.host_session, Role.GUEST: keys.guest_session}
+    rounds = {Role.HOST: keys.host_round, Role.GUEST: keys.guest_round}
+    n_columns = {Role.HOST: len(masks[0]), Role.GUEST: len(masks[1])}
+    U = {role: kernels.stream(sessions[role], Purpose.COLUMNS, first_row, n_rows, n_columns[role]) for role in sessions}
+    nothing = np.zeros(0, np.uint64)
+    r = np.zeros(n_rows, np.uint64)
+    for role, mask in zip(sessions, masks, strict=True):
+        # s - U a: the part of a party whose columns are 0.
+        weights = Weights(own=np.zeros_like(mask), opened=np.negative(mask), other=nothing)
+        zeros = np.zeros(n_rows * len(mask), np.int32)
+        r += kernels.score_part(zeros, nothing, weights, (sessions[role], rounds[role]), first_row, offset=False)
+    opened = {
+        role: grouped(
+            kernels.stream(rounds[role], Purpose.SLOPES, first_row, n_rows, slopes.n_masks(role)), slopes.n_masks(role)
+        )
+        for role in sessions
+    }
+    e = opened[Role.HOST][:, 0] + opened[Role.GUEST][:, 0]
+    values = np.empty((n_rows // GROUP, slopes.n_values(len(masks[0]), len(masks[1])), GROUP), np.uint64)
+    K = slopes.fmt.n_terms
+    for k, (cos, sin) in enumerate(waves(r.reshape(-1, GROUP), K)):
+        values[:, 2 * k] = rounded(cos, WAVE_BITS - slopes.wave_bits)
+        values[:, 2 * k + 1] = rounded(sin, WAVE_BITS - slopes.wave_bits)
+    values[:, 2 * K] = e >> np.uint64(slopes.cut)
+    values[:, 2 * K + 1] = (e >> _TOP) << np.uint64(64 - slopes.cut)
+    if slopes.fmt.weighted:
+        weight_masks = kernels.stream(keys.guest_session, Purpose.WEIGHTS, first_row, n_rows, 1)
+        values[:, 2 * K + 2] = weight_masks.reshape(-1, GROUP) * opened[Role.HOST][:, 2]
+    at = slopes.n_first
+    for role, other in ((Role.HOST, Role.GUEST), (Role.GUEST, Role.HOST)):
+        table = grouped(U[role], n_columns[role])
+        V = table * opened[other][:, 1][:, np.newaxis]
+        values[:, at : at + n_columns[role]] = V
+        at += n_columns[role]
+        add_products(U[role], V, sums.of(role))
+    receiver = Role.GUEST if opener is Role.HOST else Role.HOST
+    M = grouped(
+        kernels.stream(rounds[opener], Purpose.SLOPE_COLUMNS, first_row, n_rows, n_columns[opener]), n_columns[opener]
+    )
+    add_cross(U[receiver], M, sums, opener)
+    n_even, n_odd = halves(values.shape[1])
+    of_host = kernels.stream(keys.host_round, Purpose.DEALT_SLOPES, first_row, n_rows, n_even)
+    of_guest = kernels.stream(keys.guest_round, Purpose.DEALT_SLOPES, first_row, n_rows, n_odd)
+    return values[:, 1::2].ravel() - of_guest, values[:, 0::2].ravel() - of_host
+
+
+def halves(n_values: int) -> tuple[int, int]:
+    """Return how many values have even numbers, which are the host's stream, and how many odd ones, the guest's."""
+    return (n_values + 1) // 2, n_values // 2
+
+
+# --- a party
+
+
+@dataclass(frozen=True, eq=False)
+class DealtSlopes:
+    """A party's shares of what was dealt for some rows, each of shape (n_rows / 8, ..., 8)."""
+
+    waves: Elements = field(repr=False)
+    """cos kr and sin kr in turn."""
+    upper: Elements = field(repr=False)
+    """e without its low bits."""
+    top: Elements = field(repr=False)
+    """The top bit of e, in its place after rounding."""
+    weighted: Elements = field(repr=False)
+    """U_c e_c; without sample weights nothing."""
+    V: dict[Role, Elements] = field(repr=False)
+    """V_A and V_B: a column for each column of the party."""
+
+    @classmethod
+    def of(
+        cls,
+        slopes: SlopeFormat,
+        role: Role,
+        key: bytes,
+        dealt: ElementVector,
+        first_row: int,
+        n_rows: int,
+        n_columns: tuple[int, int],
+    ) -> "DealtSlopes":
+        """Put a party's stream and the coordinator's corrections together.
+
+        Args:
+            slopes: the numbers of the job.
+            role: the party.
+            key: of the streams of the attempt that it has in common with the coordinator.
+            dealt: the corrections.
+            first_row: the first of the rows.
+            n_rows: how many.
+            n_columns: columns of the host and of the guest.
+        """
+        n_values = slopes.n_values(*n_columns)
+        n_even, n_odd = halves(n_values)
+        is_host = role is Role.HOST
+        own = kernels.stream(key, Purpose.DEALT_SLOPES, first_row, n_rows, n_even if is_host else n_odd)
+        even, odd = (own, dealt) if is_host else (dealt, own)
+        values = np.empty((n_rows // GROUP, n_values, GROUP), np.uint64)
+        values[:, 0::2], values[:, 1::2] = grouped(even, n_even), grouped(odd, n_odd)
+        K, first, n_host = slopes.fmt.n_terms, slopes.n_first, n_columns[0]
+        return cls(
+            waves=values[:, : 2 * K],
+            upper=values[:, 2 * K],
+            top=values[:, 2 * K + 1],
+            weighted=values[:, 2 * K + 2 : first],
+            V={Role.HOST: values[:, first : first + n_host], Role.GUEST: values[:, first + n_host :]},
+        )
+
+
+def slope_share(slopes: SlopeFormat, role: Role, dealt: DealtSlopes, z: ElementVector) -> tuple[Elements, bytes]:
+    """Return a party's share of W at `wide_bits`, shape (n_rows / 8, 8), and a digest of all integers that it used.
+
+    Args:
+        slopes: the numbers of the job.
+        role: the party.
+        dealt: its shares of the dealt values.
+        z: both parts of the masked scores together, shape (n_rows,).
+    """
+    zs = z.reshape(-1, GROUP)
+    share = np.full(zs.shape, slopes.constant if role is Role.HOST else 0, np.uint64)
+    hashes = zs
+    for k, ((cos, sin), g) in enumerate(zip(waves(zs, slopes.fmt.n_terms), slopes.coef, strict=True)):
+        by_cos, by_sin = rounded(cos * g, WAVE_BITS), rounded(sin * g, WAVE_BITS)
+        share += by_cos * dealt.waves[:, 2 * k] + by_sin * dealt.waves[:, 2 * k + 1]
+        hashes = (hashes << np.uint64(13) | hashes >> np.uint64(51)) + (by_cos + (by_sin << np.uint64(32)))
+    return share, digest_of(hashes)
+
+
+def rounded_share(slopes: SlopeFormat, role: Role, dealt: DealtSlopes, m: Elements) -> Elements:
+    """Return a party's share of T, from m = c W + e + OFFSET, shape (n_rows / 8, 8)."""
+    cut = np.uint64(slopes.cut)
+    # m has wrapped exactly if the top bit of e is set and that of m is not: c W + OFFSET is in [0, 2^63).
+    share = (np.uint64(1) - (m >> _TOP)) * dealt.top - dealt.upper
+    if role is Role.HOST:
+        share += (m >> cut) - np.uint64(OFFSET >> slopes.cut)
+    return share
+
+
+def add_own_block(own: Columns, D: ElementVector, h: Elements, V: Elements, sums: NDArray[np.uint64]) -> None:
+    """Add a party's part of the block of its own columns: X'h X + D'V + (D'V)'.
+
+    Args:
+        own: X.
+        D: X - U.
+        h: o and the party's own part of g, shape (n_rows / 8, 8).
+        V: its share of V, shape (n_rows / 8, n_own, 8).
+        sums: its shares of the block, shape (n_own, n_own).
+    """
+    add_products(own, _columns(own, len(sums)) * h[:, np.newaxis], sums)
+    _add_symmetric(D, V, sums)
+
+
+def add_other_block(D: ElementVector, g: Elements, V: Elements, sums: NDArray[np.uint64]) -> None:
+    """Add a party's part of the block of the other's columns: D'g D + D'V + (D'V)'; see `add_own_block`."""
+    add_products(D, grouped(D, len(sums)) * g[:, np.newaxis], sums)
+    _add_symmetric(D, V, sums)
+
+
+def slope_columns(own: Columns, h: Elements, V: Elements) -> Elements:
+    """Return the opener's share of Y = T X: h X + V, shape (n_rows / 8, n_own, 8)."""
+    return _columns(own, V.shape[1]) * h[:, np.newaxis] + V
+
+
+def add_cross(columns: Columns, Y: Elements, sums: Information, opener: Role) -> None:
+    """Add X'Y, with the columns X of the party that does not open and products Y of those of the party that does."""
+    add_products(columns, Y, sums.both, is_transposed=opener is Role.GUEST)
+
+
+def add_products(columns: Columns, vectors: Elements, sums: NDArray[np.uint64], *, is_transposed: bool = False) -> None:
+    """Add X'Y to some sums, column by column of Y.
+
+    Args:
+        columns: X, shape (n_rows * n_columns,).
+        vectors: Y, shape (n_rows / 8, n_vectors, 8).
+        sums: shape (n_vectors, n_columns).
+        is_transposed: whether `sums` has the shape (n_columns, n_vectors).
+    """
+    n_vectors = vectors.shape[1]
+    n_columns = sums.shape[0] if is_transposed else sums.shape[1]
+    for number in range(n_vectors):
+        total = np.zeros(n_columns, np.uint64)
+        kernels.add_products(columns, np.ascontiguousarray(vectors[:, number]).ravel(), total)
+        target = sums[:, number] if is_transposed else sums[number]
+        target += total
+
+
+def _add_symmetric(D: ElementVector, V: Elements, sums: NDArray[np.uint64]) -> None:
+    products = np.zeros_like(sums)
+    add_products(D, V, products)
+    sums += products + products.T
+
+
+def _columns(table: Columns, n_columns: int) -> Elements:
+    elements = table.astype(np.int64).view(np.uint64) if table.dtype == np.int32 else table.view(np.uint64)
+    return grouped(elements, n_columns)

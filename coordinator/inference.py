@@ -1,0 +1,119 @@
+"""From the Fisher information to what each party is told about the accuracy of its weights.
+
+The inverse of the information at the maximum of the likelihood is the covariance of the weights; see P. McCullagh and
+J. A. Nelder, Generalized Linear Models, 1989, section 4.4. Each party is told the block of its own training columns.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from trilateral.common.base.arrays import FloatMatrix, FloatVector
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.protocol.messages import OwnCovariance
+from trilateral.common.shares.information import pack, unpack
+
+SIGNIFICANT_DIGITS = 6
+"""Digits of a covariance that leaves the coordinator."""
+MIN_EIGENVALUE = 1e-7
+"""With a smaller eigenvalue, the information counts as singular once its diagonal is scaled to ones."""
+DEPENDENT = 1e-3
+"""Eigenvalues below this size come with a warning."""
+MIN_SHARE = 0.01
+"""The share of a direction from which on a party's columns take part in it."""
+MAX_ERROR = 1e-4
+"""The largest relative error of a standard error that needs no warning."""
+
+NOT_MEASURED = "the standard errors were not measured: values are out of range at the result of the training"
+NOT_CONVERGED = (
+    "the training ended before it had converged, so the figures are not those of the maximum of the likelihood: raise"
+    " `epochs`"
+)
+SEPARATED = (
+    "some combination of features separates the labels almost completely (quasi-complete separation): its weights have"
+    " no maximum of the likelihood; leave the feature out, merge its categories, or set `l2` and leave out `inference`"
+)
+
+
+def own_covariances(
+    information: FloatVector | None,
+    n_columns: Mapping[Role, int],
+    *,
+    noise: float,
+    converged: bool,
+) -> Mapping[Role, OwnCovariance]:
+    """Return what each party is told.
+
+    Args:
+        information: X'(c W)X for sample weights of mean 1, the host's columns first, packed; None if it was not
+            measured.
+        n_columns: training columns of each party.
+        noise: standard deviation of the rounding error of an element of the information.
+        converged: whether the training has.
+    """
+    warnings = [] if converged else [NOT_CONVERGED]
+    nothing = np.zeros(0)
+    if information is None:
+        return {party: OwnCovariance(nothing, (*warnings, NOT_MEASURED)) for party in PARTIES}
+    F = unpack(information, sum(n_columns.values()))
+    size = np.sqrt(np.maximum(np.diag(F), np.finfo(np.float64).tiny))
+    # A column of small values counts as much as any other.
+    values, vectors = np.linalg.eigh(F / np.outer(size, size))
+    warnings += _weak_directions(values, vectors, n_columns)
+    if not values[0] > max(MIN_EIGENVALUE, 10 * noise / float(size.min()) ** 2):
+        warnings.append("the information cannot be inverted, so there are no standard errors")
+        return {party: OwnCovariance(nothing, tuple(warnings)) for party in PARTIES}
+    directions = vectors / size[:, np.newaxis]
+    covariance = (directions / values) @ directions.T
+    # The error E of the information moves the covariance by C E C. Elements of E are independent.
+    squares = np.square(covariance).sum(axis=0)
+    error = float((noise * squares / np.diag(covariance)).max()) / 2
+    if error > MAX_ERROR:
+        warnings.append(
+            f"the standard errors have a rounding error of up to {_percent(error)}, since the sums of so many rows"
+            " leave few bits for each"
+        )
+    n_host = n_columns[Role.HOST]
+    blocks = {Role.HOST: covariance[:n_host, :n_host], Role.GUEST: covariance[n_host:, n_host:]}
+    return {party: OwnCovariance(_disclosed(block), tuple(warnings)) for party, block in blocks.items()}
+
+
+def _weak_directions(values: FloatVector, vectors: FloatMatrix, n_columns: Mapping[Role, int]) -> list[str]:
+    """Return a warning for each way in which the data hardly determine some combination of the weights.
+
+    A party's training columns are whitened. So a small eigenvalue comes from columns of both parties that depend on
+    each other, or from rows that all have scores far from 0.
+
+    Args:
+        values: eigenvalues of the information, scaled to ones on its diagonal.
+        vectors: its eigenvectors.
+        n_columns: training columns of each party.
+    """
+    weak = vectors[:, values < DEPENDENT]
+    if not weak.shape[1]:
+        return []
+    n_host = n_columns[Role.HOST]
+    has_host = np.square(weak[:n_host]).sum(axis=0) > MIN_SHARE
+    has_guest = np.square(weak[n_host:]).sum(axis=0) > MIN_SHARE
+    warnings = []
+    if (has_host & has_guest).any():
+        warnings.append(
+            "columns of the host and of the guest almost depend on each other (collinearity): leave out a feature that"
+            " both have"
+        )
+    for party, alone in ((Role.HOST, has_host & ~has_guest), (Role.GUEST, has_guest & ~has_host)):
+        if alone.any():
+            warnings.append(f"{SEPARATED} (features of the {party})")
+    return warnings
+
+
+def _disclosed(block: FloatMatrix) -> FloatVector:
+    """Return a block of the covariance as precisely as it may leave the coordinator, packed."""
+    packed = pack(block)
+    digits = SIGNIFICANT_DIGITS - 1
+    return np.array([float(f"{each:.{digits}e}") for each in packed])
+
+
+def _percent(error: float) -> str:
+    return f"{100 * error:.{max(0, 1 - math.floor(math.log10(100 * error)))}f}%"

@@ -1,0 +1,375 @@
+"""Online scores at the guest: its own part from memory or from the request, and the host's part in one round trip.
+
+See `trilateral.common.data.alignment.labelled_list` for what each party learns.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.errors import Counted, DataError, PeerError, PolicyError, ProtocolError
+from trilateral.common.base.files import file_stamp
+from trilateral.common.base.rate import Rate
+from trilateral.common.base.roles import Role
+from trilateral.common.config.dataset import DatasetConfig
+from trilateral.common.config.process import Limits, ProcessConfig
+from trilateral.common.data.alignment.labelled_list import ENTRY_BYTES, LabelledList, Query
+from trilateral.common.data.model.calibration import calibrate
+from trilateral.common.data.model.model_file import PartyModel, check_half, load_model
+from trilateral.common.data.model.scored_ids import ScoredIds
+from trilateral.common.data.model.scoring import score_features, score_table
+from trilateral.common.data.preprocessing import Preprocessing
+from trilateral.common.data.tables.id_form import SEPARATOR, are_blank, form_of, normalise
+from trilateral.common.data.tables.id_list import Ids
+from trilateral.common.data.tables.table_file import table_stamp
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.policy import check_prediction
+from trilateral.common.observe.metrics import Metrics
+from trilateral.common.pb.v1 import online_pb2
+from trilateral.common.rpc.calls import call_peer, collect_from_peer
+from trilateral.common.rpc.channel import Peer
+from trilateral.common.rpc.codec import MAX_ONLINE_ROWS, PACKAGE
+from trilateral.common.scratch.space import ScratchSpace
+
+PATIENCE_SECONDS = 2.0
+"""How long a request for scores waits for a host that is away."""
+ANSWER_SECONDS = 10.0
+"""How long the host may take for its answer."""
+LIST_SECONDS = 600.0
+"""How long the transfer of a list may take."""
+MAX_LIST_ROWS = 100_000_000
+"""Maximum number of rows of a host's list: 2.4 GB."""
+MAX_REQUESTS = 64
+"""Requests for scores in progress. Further ones are refused."""
+MAX_ID_CHARACTERS = 1000
+MAX_PARTS = 32
+"""For how many pairs of a job and a dataset scores are kept in memory; those used last."""
+
+Features: TypeAlias = Mapping[str, str | float | bool | None]
+
+
+class BusyError(PolicyError):
+    """There are too many requests for scores at a time, or in a second."""
+
+    http_status = 429
+
+
+@dataclass(frozen=True)
+class RowToScore:
+    """A row that a program asks about.
+
+    Attributes:
+        id: the parts of the ID, as they are written.
+        features: the guest's features of the row; None to take them from the guest's table.
+    """
+
+    id: tuple[str, ...]
+    features: Features | None = None
+
+
+@dataclass(frozen=True)
+class RowScore:
+    """The answer for a row.
+
+    Attributes:
+        score: u, the sum of both parties' parts; None if a party lacks the ID.
+        probability: calibrated probability of the positive label; None like `score`.
+        lacking: the party that does not hold the ID.
+    """
+
+    score: float | None = None
+    probability: float | None = None
+    lacking: Role | None = None
+
+
+@dataclass(frozen=True)
+class ScoredRequest:
+    """The answer to a request.
+
+    Attributes:
+        rows: in the order of the request.
+        calibration: how far the probabilities can be trusted, in words.
+    """
+
+    rows: tuple[RowScore, ...]
+    calibration: str
+
+
+@dataclass(frozen=True, eq=False)
+class _HostList:
+    id: bytes
+    entries: LabelledList
+    form: list[str]
+    """The normal form of the IDs, which was that of the guest's dataset too."""
+
+
+class _Part:
+    """What the guest keeps in memory for one job and one dataset."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        """Held while something is read or fetched, so that it happens once."""
+        self.model: PartyModel | None = None
+        self.steps: Preprocessing | None = None
+        """Those of the model, which take a millisecond to restore."""
+        self.model_stamp: object = None
+        self.table: ScoredIds | None = None
+        self.table_stamp: object = None
+        self.host_list: _HostList | None = None
+
+
+class OnlineScores:
+    """Answers requests for scores.
+
+    Args:
+        config: configuration of the guest.
+        host: the host.
+        metrics: counts requests.
+        clock: returns seconds.
+
+    Attributes:
+        config: as given. While the process runs, a changed configuration replaces it.
+    """
+
+    def __init__(
+        self, config: ProcessConfig, host: Peer, metrics: Metrics, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.config = config
+        self._host = host
+        self._metrics = metrics
+        self._clock = clock
+        self._rate = Rate(config.online.max_per_second, clock)
+        self._parts: dict[tuple[str, str], _Part] = {}
+        self._n_requests = 0
+        patience = min(config.limits.peer_timeout, PATIENCE_SECONDS)
+        self._limits: Limits = config.limits.model_copy(update={"peer_timeout": patience})
+
+    async def score(self, job: str, dataset: str, rows: Sequence[RowToScore]) -> ScoredRequest:
+        """Score some rows.
+
+        Args:
+            job: name of the job that trained the model.
+            dataset: name of the dataset in the configurations of both parties.
+            rows: one to `MAX_ONLINE_ROWS` rows.
+
+        Returns:
+            A score for each row, or the party that lacks its ID. The host counts each row that the guest has features
+            for, also if the host lacks its ID.
+
+        Raises:
+            PolicyError: a party's policy refuses.
+            BusyError: there are too many requests.
+            DataError: the model, the table, an ID or the features of a row cannot be used.
+            PeerError: the host does not answer, or is not ready.
+        """
+        begun = self._clock()
+        table = check_prediction(job, dataset, self.config.datasets, self.config.policy, Role.GUEST)
+        if self._n_requests >= MAX_REQUESTS:
+            raise BusyError(f"{MAX_REQUESTS} requests for scores are in progress, the maximum: try again")
+        self._n_requests += 1
+        try:
+            scored = await self._score(job, dataset, table, rows)
+        finally:
+            self._n_requests -= 1
+        self._metrics.scored_online(self._clock() - begun, [row.lacking for row in scored.rows])
+        return scored
+
+    async def _score(self, job: str, dataset: str, table: DatasetConfig, rows: Sequence[RowToScore]) -> ScoredRequest:
+        ids = _normal_ids(rows, table)
+        part = self._part(job, dataset)
+        model = await self._model(part, job)
+        calibration = model.calibration
+        if calibration is None:
+            raise DataError("the guest's part of the model has no calibration")
+        own = await self._own_scores(part, model, table, ids, rows)
+        asked = np.flatnonzero(~np.isnan(own))
+        totals = np.full(len(rows), np.nan)
+        if len(asked):
+            if not self._rate.take(len(asked)):
+                raise BusyError(
+                    f"`online.max_per_second` of the guest permits {self.config.online.max_per_second:g} IDs a second:"
+                    " ask later, or raise it"
+                )
+            hosts = await self._ask(part, model, table, dataset, [ids[place] for place in asked])
+            totals[asked] = own[asked] + hosts
+        answers = [RowScore(lacking=Role.GUEST if lacks else Role.HOST) for lacks in np.isnan(own)]
+        scored = np.flatnonzero(~np.isnan(totals))
+        for place, probability in zip(scored, calibrate(totals[scored], calibration), strict=True):
+            answers[place] = RowScore(float(totals[place]), float(probability))
+        return ScoredRequest(tuple(answers), model.calibration_summary or "")
+
+    def _part(self, job: str, dataset: str) -> _Part:
+        part = self._parts.pop(job_and_dataset := (job, dataset), None) or _Part()
+        self._parts[job_and_dataset] = part
+        if len(self._parts) > MAX_PARTS:
+            del self._parts[next(iter(self._parts))]
+        return part
+
+    # --- the guest's part
+
+    async def _model(self, part: _Part, job: str) -> PartyModel:
+        path = JobFolder(self.config.state, job).find_model()
+        async with part.lock:
+            if part.model is None or part.model_stamp != file_stamp(path):
+                part.model = None
+                stamp = file_stamp(path)
+                model = await asyncio.to_thread(load_model, path)
+                check_half(model, Role.GUEST, job, model.run_id)
+                part.model, part.model_stamp, part.steps = model, stamp, model.steps
+                part.table = part.host_list = None
+            return part.model
+
+    async def _own_scores(
+        self, part: _Part, model: PartyModel, table: DatasetConfig, ids: Sequence[str], rows: Sequence[RowToScore]
+    ) -> FloatVector:
+        """Return u_B of each row, NaN where the guest's table lacks the ID."""
+        own = np.full(len(rows), np.nan)
+        given = [place for place, row in enumerate(rows) if row.features is not None]
+        if given:
+            features = [rows[place].features or {} for place in given]
+            own[given] = await asyncio.to_thread(_score_given, model, part.steps or model.steps, features)
+        if len(given) < len(rows):
+            scored = await self._table(part, model, table)
+            for place, row in enumerate(rows):
+                if row.features is None and (score := scored.score(ids[place])) is not None:
+                    own[place] = score
+        return own
+
+    async def _table(self, part: _Part, model: PartyModel, table: DatasetConfig) -> ScoredIds:
+        def read() -> ScoredIds:
+            rows = ScoredIds(table.id_columns)
+            with ScratchSpace.of(self.config).open() as scratch:
+                score_table(model, table, rows, lambda _: None, scratch)
+            return rows
+
+        async with part.lock:
+            stamp = table, table_stamp(table.path)
+            if part.table is None or part.table_stamp != stamp:
+                part.table = None
+                part.table, part.table_stamp = await asyncio.to_thread(read), stamp
+            return part.table
+
+    # --- the host's part
+
+    async def _ask(
+        self, part: _Part, model: PartyModel, table: DatasetConfig, dataset: str, ids: Sequence[str]
+    ) -> FloatVector:
+        """Return u_A of each ID, NaN where the host lacks it."""
+        for _ in range(2):  # The host may have made a new list since.
+            async with part.lock:
+                found = part.host_list
+                if found is None or found.form != form_of(table):
+                    found = part.host_list = await self._fetch(model, table, dataset)
+            query = Query.of(ids)
+            request = online_pb2.AnswerPointsRequest(list=found.id, points=query.points)
+            answer = await call_peer(
+                self._host,
+                Role.GUEST,
+                f"/{PACKAGE}.OnlineService/AnswerPoints",
+                request,
+                online_pb2.AnswerPointsResponse,
+                limits=self._limits,
+                seconds=ANSWER_SECONDS,
+            )
+            if not answer.unknown_list:
+                opened = [found.entries.open(digest) for digest in query.read(answer.points)]
+                if any(score is not None and not np.isfinite(score) for score in opened):
+                    raise ProtocolError("the host's list has a score that is not finite")
+                return np.array([np.nan if score is None else score for score in opened])
+            if part.host_list is found:
+                part.host_list = None
+        raise PeerError("the host has replaced its list twice while it was asked: try again")
+
+    async def _fetch(self, model: PartyModel, table: DatasetConfig, dataset: str) -> _HostList:
+        request = online_pb2.GetListRequest(
+            job=model.job.name,
+            run_id=bytes.fromhex(model.run_id),
+            model=model.shared_digest,
+            dataset=dataset,
+            form=form_of(table),
+        )
+        pieces: list[bytes] = []
+        n_bytes = 0
+
+        identifiers: set[bytes] = set()
+
+        def take(response: online_pb2.GetListResponse) -> None:
+            nonlocal n_bytes
+            pieces.append(response.entries)
+            n_bytes += len(response.entries)
+            identifiers.add(response.list)
+            if not 0 < n_bytes <= response.n_rows * ENTRY_BYTES <= MAX_LIST_ROWS * ENTRY_BYTES:
+                raise ProtocolError(f"the host sends {n_bytes} bytes of a list of {response.n_rows} rows")
+
+        await collect_from_peer(
+            self._host,
+            Role.GUEST,
+            f"/{PACKAGE}.OnlineService/GetList",
+            request,
+            response=online_pb2.GetListResponse,
+            on_response=take,
+            limits=self._limits,
+            seconds=LIST_SECONDS,
+        )
+        if len(identifiers) != 1:
+            raise ProtocolError("the host sends no list, or parts of several lists")
+        entries = await asyncio.to_thread(LabelledList, b"".join(pieces))
+        return _HostList(identifiers.pop(), entries, form_of(table))
+
+
+def _normal_ids(rows: Sequence[RowToScore], table: DatasetConfig) -> list[str]:
+    """Return the IDs in their normal form. No error quotes one."""
+    n_columns = len(table.id_columns)
+    if not 1 <= len(rows) <= MAX_ONLINE_ROWS:
+        raise DataError(f"a request asks for {len(rows)} rows: expected 1 to {MAX_ONLINE_ROWS}")
+    for number, row in enumerate(rows, 1):
+        if len(row.id) != n_columns:
+            raise DataError(f"row {number} has an ID of {Counted(len(row.id)):part|parts}: expected {n_columns}")
+        if any(SEPARATOR in each or len(each) > MAX_ID_CHARACTERS for each in row.id):
+            raise DataError(
+                f"row {number} has an ID of more than {MAX_ID_CHARACTERS} characters, or one with the control character"
+                " U+001F"
+            )
+    written = [part for row in rows for part in row.id]
+    if are_blank(Ids.of(written).texts).any():
+        raise DataError("a row has an empty ID")
+    ids = [*normalise(Ids.of(SEPARATOR.join(row.id) for row in rows), table.id_form, n_columns).ids]
+    if len({*ids}) < len(ids):
+        raise DataError("a request has the same ID twice: ask for each once, because each counts at the host")
+    return ids
+
+
+def _score_given(model: PartyModel, steps: Preprocessing, given: Sequence[Features]) -> FloatVector:
+    """Score rows whose features came with the request. No error quotes a value."""
+    import pandas as pd  # It takes 40 MB, and only requests with features need it.
+
+    from trilateral.common.data.tables.table import read_frame
+
+    for number, features in enumerate(given, 1):
+        gone = [name for name in steps.features if name not in features]
+        if gone:
+            raise DataError(
+                f"preprocessing mismatch: of the rows with features, row {number} lacks {', '.join(map(repr, gone))}:"
+                " give each feature of the model, null where it is missing"
+            )
+    try:
+        columns = {name: _alike([features[name] for features in given]) for name in steps.features}
+        frame = pd.DataFrame(columns, index=range(len(given)))
+        read = read_frame(frame, steps.features, steps.texts, model.missing)
+    except OverflowError:
+        raise DataError("a feature of a row is a number of more than 64 bits: write categories as text") from None
+    return score_features(steps, np.array(model.training_weights), read)
+
+
+def _alike(values: Sequence[str | float | bool | None]) -> Sequence[str | float | bool | None]:
+    """Return a column of values of one type: of text, if some rows have text and others numbers."""
+    if not any(isinstance(value, str) for value in values):
+        return values
+    return [
+        value if value is None else str(value).lower() if isinstance(value, bool) else str(value) for value in values
+    ]
