@@ -1,7 +1,7 @@
 """Train on one of the paper's data sets, with `lbfgs` and whitening, in three local processes.
 
 python benchmarks/credit.py credit1|credit2 [--protocol paillier|shares] [--l2 L2] [--tolerance T] [--data FOLDER]
-    [--json] [--profile]
+    [--inference] [--json] [--profile]
 
 FOLDER contains credit1.csv.gz or credit2.csv.gz with the columns `id`, the features as published, and `label`.
 docs/data-sets.md describes how to make these files. Without --data, the folder is that of the environment variable
@@ -15,6 +15,8 @@ condition_without_whitening    the same on columns that are standardised and not
 seconds                        from the request until both parties have written their part of the model
 seconds_rounds                 the part of these seconds in which the rounds ran
 bytes                          all vectors that any process has sent, in total and by kind
+inference                      with --inference, the seconds of that step at the coordinator, and the largest relative
+                               error of a standard error, against the inverse of X'WX on the joined columns
 scikit_learn                   the model, compared with scikit-learn's on the same rows: see benchmarks/optimum.py
 
 With --profile, it prints instead when each step before the first round and after the last one began and how long it
@@ -35,13 +37,16 @@ import pandas as pd
 # `python benchmarks/credit.py` searches its own folder for modules; this adds the folder above.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.harness import DATASET, Setup, scratch_folder
+from benchmarks.harness import DATASET, Setup, Training, scratch_folder
 from benchmarks.optimum import AgainstScikitLearn, Objective, find_data
 from benchmarks.round import RecordedProcesses
 from benchmarks.timeline import Timeline, read_timeline
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
+from trilateral.common.data.model.inference import infer
 from trilateral.common.jobs.arithmetic import use_arithmetic
+from trilateral.common.protocol.logistic import slope
+from trilateral.common.shares.information import pack
 from trilateral.common.trial.catalogue import PUBLISHED, PublishedName
 from trilateral.common.trial.published import split
 from trilateral.coordinator.numpy_training import JoinedTable
@@ -115,7 +120,27 @@ def measure(job: JobConfig, folder: Path | None) -> dict[str, Any]:
         "bytes": sum(training.sent.values()),
         "bytes_by_pair": training.sent,
         "peak_rss_mb": training.peak_rss_mb,
+        "inference": _inference(training, joined) if job.inference else None,
         "scikit_learn": asdict(AgainstScikitLearn.of(job, standardised, joined, training.coef)),
+    }
+
+
+def _inference(training: Training, joined: JoinedTable) -> dict[str, Any]:
+    """Return how long the step of inference took, and how exact it is."""
+    X = joined.columns
+    information = X.T @ (X * slope(X @ training.coef)[:, np.newaxis])
+    exact = np.asarray(np.linalg.inv(information), dtype=np.float64)
+    errors = []
+    for role, part in ((Role.HOST, slice(joined.n_host)), (Role.GUEST, slice(joined.n_host, None))):
+        steps, found = training.models[role].steps, training.models[role].inference
+        wanted = infer(steps, training.coef[part], pack(exact[part, part]), [])
+        assert found is not None
+        errors += [found.terms[name].std_error / each.std_error - 1 for name, each in wanted.terms.items()]
+    seconds = [line["seconds"]["all"] for line in training.histories[Role.COORDINATOR]]
+    return {
+        "seconds": seconds[-1],
+        "seconds_of_another_round": float(np.median(seconds[1:-1])),
+        "largest_error": float(np.abs(errors).max()),
     }
 
 
@@ -148,10 +173,13 @@ def main() -> None:
     parser.add_argument("--l2", type=float, default=0.0, help="strength of the L2 penalty (default: 0)")
     parser.add_argument("--tolerance", type=float, default=TOLERANCE, help="of the job (default: 1e-6)")
     parser.add_argument("--data", type=Path, help="folder with NAME.csv.gz (default: see above)")
+    parser.add_argument("--inference", action="store_true", help="ask for standard errors (`shares` only)")
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     parser.add_argument("--profile", action="store_true", help="print the timeline of the start and the end of the job")
     arguments = parser.parse_args()
     job = make_job(arguments.name, arguments.protocol, l2=arguments.l2, tolerance=arguments.tolerance)
+    if arguments.inference:
+        job = JobConfig(**job.model_dump() | {"inference": True})
     if arguments.profile:
         timeline, seconds = measure_steps(job, arguments.data)
         print(json.dumps(seconds | timeline.to_json()) if arguments.json else f"{timeline}\n{json.dumps(seconds)}")

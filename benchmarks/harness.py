@@ -121,12 +121,17 @@ class Setup:
                 config["datasets"] = {DATASET: {"path": str(path), "preprocessing": preprocessing or {}}}
             if role is Role.HOST:
                 # Public tables: a benchmark may train on them as often as it likes.
-                config["policy"] = {"min_rows_per_equation": 0.001, "min_columns_per_point": 0.001}
+                config["policy"] = {
+                    "min_rows_per_equation": 0.001,
+                    "min_columns_per_point": 0.001,
+                    "share_inference": True,
+                }
             if role is Role.GUEST:
                 config["datasets"][DATASET]["label"] = {"column": "label", "positive": "1", "negative": "0"}
                 # The labels are made up or published, and the paper's batches are small for this rule.
                 config["policy"] = {"min_label_bits": 0}
             if role in PARTIES:
+                config["policy"]["share_inference"] = True
                 config |= party or {}
             self._configs[role].write_text(yaml.safe_dump(config))
 

@@ -5,7 +5,7 @@ is a step, and its answers are ciphertexts. Under `shares`, the question is a pa
 are masked sums, and the coordinator deals correlated randomness meanwhile.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -76,6 +76,16 @@ class Computation(Protocol):
     @property
     def gradient_error(self) -> float:
         """Standard deviation of the rounding error of a component of a mean gradient over all training rows."""
+        ...
+
+    @property
+    def penalty(self) -> FloatVector | None:
+        """The diagonal of P, shape (n_columns,); None under a protocol that does not tell it."""
+        ...
+
+    @property
+    def fold_sizes(self) -> Sequence[int]:
+        """Rows of each fold; none without folds."""
         ...
 
     @property

@@ -17,6 +17,7 @@ from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED, JOB_STATE_START
 from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.messages import (
     BeginRound,
+    ComparedPenalty,
     Evaluation,
     Failed,
     FinishJob,
@@ -80,7 +81,7 @@ class Job:
         self.finishing = False
         """Whether the parties may have their models already, so that the job can no longer be stopped."""
         self._protocol = config.protocol
-        self._status = known or JobStatus(job=config.name, n_epochs=config.epochs)
+        self._status = known or JobStatus(job=config.name, n_epochs=config.epochs, n_fits=config.n_fits)
         self._seconds = self._status.seconds
         self.begin_session()
         self._left = False
@@ -134,7 +135,7 @@ class Job:
         status.CopyFrom(self._status)
         del status.notes[:n_known_notes]
         if viewer is Role.HOST and self._protocol == "shares":
-            shown = [note for note in status.notes if _EVALUATED not in note]
+            shown = [note for note in status.notes if _EVALUATED not in note and _COMPARED not in note]
             del status.notes[:]
             status.notes.extend(shown)
             if status.state != JOB_STATE_FINISHED:
@@ -200,6 +201,7 @@ class Job:
                 self.update(detail=f"telling the parties that the job {how}")
             case JobEnded(loss=float(loss)):  # `end` shows it.
                 self._status.detail, self._status.epoch, self._status.loss = message.reason, message.epochs, loss
+                self._status.notes.extend(map(_compared, message.compared))
 
     def on_stage(self, party: Role, progress: StageProgress) -> None:
         """Show how far a party has come before the first round."""
@@ -269,7 +271,7 @@ class Job:
             self._status.notes.append(_described(report.evaluation, report.epoch - 1))
         if not report.loss_only:  # A round for the loss alone covers the whole training set, not a batch.
             self._status.batch = report.batch
-        self.update(epoch=report.epoch, n_batches=report.n_batches)
+        self.update(epoch=report.epoch, n_batches=report.n_batches, fits_done=report.fits_done)
 
     def last_status(self, error: TrilateralError | None) -> JobStatus:
         """Return the final status of the job. The journal keeps it before any watcher learns that the job has ended.
@@ -305,6 +307,20 @@ def _how_far(done: float, seconds_left: float | None) -> str:
 
 _EVALUATED = "on the hold-out rows: log loss"
 """What the note on an evaluation says, and no other note."""
+
+
+_COMPARED = "mean log loss on the folds"
+"""What the note on a penalty says, and no other note."""
+
+
+def _compared(each: ComparedPenalty) -> str:
+    figures = "none"
+    if each.loss is not None and each.standard_error is not None:
+        figures = f"{each.loss:.6f}, standard error {each.standard_error:.6f}"
+    chosen = "; chosen" if each.is_chosen else ""
+    return (
+        f"l1 {each.l1:.4g}, l2 {each.l2:.4g}: {_COMPARED} {figures}; {each.n_terms:.3g} columns have a weight{chosen}"
+    )
 
 
 def _described(evaluation: Evaluation, epochs: int) -> str:

@@ -102,6 +102,7 @@ def _sizes(ready: Ready) -> dict[str, Any]:
             "weight_bits": ready.shares.weight_bits,
             "total_weight": ready.shares.total_weight,
             "start": ready.shares.start.tolist(),
+            "fourth_bits": ready.shares.fourth_bits,
         }
     return sizes
 

@@ -254,7 +254,9 @@ class CoordinatorMachine:
             self._ended = True
             done = self._conclusion
             loss = self._begun_rounds.computation.disclose(done.loss)
-            yield Envelope(Role.COORDINATOR, JobEnded(done.reason, loss, done.epochs))
+            yield Envelope(
+                Role.COORDINATOR, JobEnded(done.reason, loss, done.epochs, self._begun_rounds.compared(done))
+            )
 
     def _fail(self, reason: str) -> Iterator[Envelope]:
         self._ended = True
@@ -277,7 +279,7 @@ def _are_alike(now: SharesReady | None, before: SharesReady | None) -> bool:
 
 
 def _whole_numbers(shares: SharesReady) -> tuple[int | None, ...]:
-    return shares.n_holdout, shares.norm_bits, shares.spread_bits, shares.weight_bits
+    return shares.n_holdout, shares.norm_bits, shares.spread_bits, shares.weight_bits, shares.fourth_bits
 
 
 def _record(round_number: int, observation: Observation | None) -> ObservationRecord:

@@ -4,6 +4,7 @@ It drives `Training` in the same way as the protected rounds, with exact observa
 the columns of both parties, which no single party of a real job has.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from trilateral.common.protocol import logistic, taylor
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.evaluation import disclosed_log_loss, round_scores
+from trilateral.common.protocol.messages import ComparedPenalty
 from trilateral.common.shares.information import pack
 from trilateral.coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
 from trilateral.coordinator.training import Training
@@ -79,6 +81,7 @@ class PlainResult:
     epochs: int
     converged: bool
     reason: str
+    compared: Sequence[ComparedPenalty] = ()
 
 
 def train_plain(
@@ -120,7 +123,8 @@ def train_plain(
     if sample_weights is not None:
         sample_weights = sample_weights / np.mean(sample_weights)
     batches = Batches.of(job, len(columns))
-    penalty_hessian = job.l2 * penalty
+    # With folds or an L1 penalty, the optimiser adds the penalty.
+    penalty_hessian = (0.0 if job.has_l1 or job.folds is not None else job.l2) * penalty
 
     def observe(plan: RoundPlan, coef: FloatVector) -> Observation:
         rows = batches.rows(plan.batch)
@@ -149,7 +153,14 @@ def train_plain(
             curvature = taylor.hessian_product(X, plan.direction) + penalty_hessian @ plan.direction
         return Observation(loss, slope if plan.gradient else None, curvature, holdout_loss, information)
 
-    training = Training(job, columns.shape[1], batches.count, start=start if is_logistic else None)
+    training = Training(
+        job,
+        columns.shape[1],
+        batches.count,
+        penalty=np.diag(penalty),
+        fold_sizes=[batches.part_size(number) for number in range(batches.n_parts)],
+        start=start if is_logistic else None,
+    )
     coef = np.zeros(columns.shape[1])
     if start is not None and not is_logistic:
         coef[-len(start) :] = start
@@ -162,7 +173,15 @@ def train_plain(
         plan = training.observe(observation)
     if isinstance(plan, GivenUp):
         raise OutOfRangeError(plan.reason)
-    return PlainResult(coef - plan.step, plan.loss, tuple(losses), plan.epochs, plan.converged, plan.reason)
+    return PlainResult(
+        plan.point if is_logistic else coef - plan.step,
+        plan.loss,
+        tuple(losses),
+        plan.epochs,
+        plan.converged,
+        plan.reason,
+        plan.compared,
+    )
 
 
 def _scores_at_guest(columns: FloatMatrix, coef: FloatVector, n_host: int) -> FloatVector:

@@ -3,7 +3,7 @@
 Vectors are float64 of shape (n_columns,): the columns of both parties, the host's first.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import Role
 from trilateral.common.protocol.batches import Batch
+from trilateral.common.protocol.messages import ComparedPenalty
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +43,10 @@ class RoundPlan:
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """What a round shows at w_k. Loss, gradient and curvature include the L2 penalty."""
+    """What a round shows at w_k. Loss, gradient and curvature include the L2 penalty.
+
+    With folds or an L1 penalty they do not: `optimisers.proximal` adds the penalty itself.
+    """
 
     loss: float
     gradient: FloatVector | None = None
@@ -76,6 +80,8 @@ class Conclusion:
     converged: bool
     """False if the training reached its maximum of epochs first."""
     reason: str
+    compared: Sequence[ComparedPenalty] = ()
+    """The penalties of a cross-validation, the strongest first."""
     information: FloatVector | None = None
     """See `Observation.information`; None if it was not asked for, or could not be measured."""
 
@@ -125,6 +131,7 @@ class Found:
     epochs: int
     converged: bool
     reason: str
+    compared: Sequence[ComparedPenalty] = ()
 
 
 Search = Generator[Probe, Observation | None, Found | GivenUp]

@@ -8,7 +8,15 @@ from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.bounds import Allowance, max_rounds
-from trilateral.common.protocol.messages import BeginRound, Envelope, FinishJob, RoundKey, RoundProgress, RoundReport
+from trilateral.common.protocol.messages import (
+    BeginRound,
+    ComparedPenalty,
+    Envelope,
+    FinishJob,
+    RoundKey,
+    RoundProgress,
+    RoundReport,
+)
 from trilateral.coordinator.computation import NO_STEP, Computation, Opening
 from trilateral.coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
 from trilateral.coordinator.training import Training
@@ -17,6 +25,8 @@ MAX_NUMBERS = 2**27
 """Numbers of 8 bytes that the coordinator keeps for one job because of the sizes that the parties report: 1 GiB."""
 _VECTORS = 16
 """Vectors of all columns that every algorithm keeps: points, steps, gradients and the parts of a message."""
+_HESSIANS = 4
+"""Matrices of all columns in a search with folds or an L1 penalty: the Hessian, its update, and the system to solve."""
 _ORDERS = 3
 """Numbers for each batch, to draw the order of the batches of an epoch."""
 
@@ -40,7 +50,9 @@ def check_memory(job: JobConfig, n_train: int, n_columns: int) -> None:
         n_vectors += algorithm.interval
     if job.protocol == "shares":
         # The products with the labels of each batch and of the hold-out rows, in three shares.
-        n_vectors += 3 * (n_batches + 1)
+        n_vectors += 3 * (Batches.of(job, n_train).n_parts + 1)
+    if job.has_l1 or job.folds is not None:
+        n_vectors += _HESSIANS * n_columns + len(job.penalties)
     if job.inference:
         # The information in four shares, and the matrices of its inverse.
         n_vectors += 8 * n_columns
@@ -111,6 +123,8 @@ class Rounds:
             computation.is_in_range,
             computation.gradient_error,
             is_weighted=computation.is_weighted,
+            penalty=computation.penalty,
+            fold_sizes=computation.fold_sizes,
             start=computation.start,
         )
         self.computation = computation
@@ -183,8 +197,22 @@ class Rounds:
             loss_only=not plan.gradient,
             note=following.note if isinstance(following, RoundPlan) else None,
             evaluation=attempt.opening.evaluation if observation is not None else None,
+            fits_done=self.training.fits_done,
         )
         return Envelope(Role.COORDINATOR, report)
+
+    def compared(self, conclusion: Conclusion) -> tuple[ComparedPenalty, ...]:
+        """Return the table of penalties as precisely as it may leave the coordinator: losses depend on the labels."""
+        disclose = self.computation.disclose
+        return tuple(
+            replace(
+                each,
+                loss=None if each.loss is None else disclose(each.loss),
+                standard_error=None if each.standard_error is None else disclose(each.standard_error),
+                n_terms=round(each.n_terms, 1),
+            )
+            for each in conclusion.compared
+        )
 
     def finish(self, conclusion: Conclusion) -> Iterator[Envelope]:
         """Send the result to both parties: the last step, or each party's shares of it."""
@@ -196,6 +224,7 @@ class Rounds:
                 epochs=conclusion.epochs,
                 reason=conclusion.reason,
                 round_loss=self._last_loss,
+                compared=self.compared(conclusion) if party is Role.GUEST else (),
             )
             for party in PARTIES
         }

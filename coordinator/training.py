@@ -4,7 +4,7 @@ No keys, messages or clocks: observations go in, plans come out. The same observ
 the same plans, so replaying the observations restores a training that was cut off.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from trilateral.coordinator.optimisers.quasi_newton import GRADIENT_ERROR, Quasi
 from trilateral.coordinator.optimisers.sgd import Sgd
 from trilateral.coordinator.optimisers.sqn import Sqn
 from trilateral.coordinator.plan import Conclusion, Found, GivenUp, Observation, Probe, RoundPlan, Search
+from trilateral.coordinator.searches.cross_validation import Fits, cross_validated_search
 from trilateral.coordinator.searches.full_batch import full_batch_search
 from trilateral.coordinator.searches.minibatch import minibatch_search
 
@@ -35,6 +36,8 @@ class Training:
             out. By default, the parties themselves say that a round is void.
         gradient_error: standard deviation of the rounding error of a component of a gradient, under `shares`.
         is_weighted: whether samples have weights.
+        penalty: the diagonal of P, shape (n_columns,), for a job with folds or an L1 penalty.
+        fold_sizes: rows of each fold, if the job has folds.
         start: the point w at which the training begins, shape (n_columns,), under `shares`; None for zero. If the
             parties cannot compute there, the training begins at zero.
 
@@ -51,6 +54,8 @@ class Training:
         gradient_error: float = GRADIENT_ERROR,
         *,
         is_weighted: bool = False,
+        penalty: FloatVector | None = None,
+        fold_sizes: Sequence[int] = (),
         start: FloatVector | None = None,
     ) -> None:
         if n_columns < 1 or n_batches < 1:
@@ -58,12 +63,21 @@ class Training:
         self.n_epochs = job.epochs
         """Maximum number of epochs."""
         self.epoch = 0
-        """The current epoch, from 1 up. While the result is chosen, it is the last one."""
+        """The current epoch, from 1 up. While the result is chosen, it is the last one. With folds, that of a fit."""
+        self.fits_done = 0
+        """Fits of a cross-validation that are over."""
         self._job = job
         self._is_in_range = is_in_range
         if start is None or not is_in_range(start):
             start = np.zeros(n_columns)
-        self._search = _search(job, start, n_batches, gradient_error, is_weighted=is_weighted)
+        if job.has_l1 or job.folds is not None:
+            fits = Fits(job, np.zeros(n_columns) if penalty is None else penalty, gradient_error)
+            if job.folds is None:
+                self._search = fits.search(fits.optimiser(job.penalties[0]))
+            else:
+                self._search = cross_validated_search(job, fits, fold_sizes)
+        else:
+            self._search = _search(job, start, n_batches, gradient_error, is_weighted=is_weighted)
         self._position: FloatVector = np.zeros(n_columns)
         self._round = 0
         self._draws = 0
@@ -99,6 +113,7 @@ class Training:
         plan = self._plan
         if plan is None:
             raise ValueError("the training has not begun, or is over")
+        self.fits_done += plan.batch.held_out
         if observation is not None:
             self._check(observation.gradient, asked=plan.gradient)
             self._check(observation.curvature, asked=plan.direction is not None)
@@ -124,7 +139,7 @@ class Training:
 
     def _next_round(self, probe: Probe) -> RoundPlan:
         self._round += 1
-        self.epoch = max(self.epoch, probe.batch.epoch)
+        self.epoch = probe.batch.epoch if self._job.folds is not None else max(self.epoch, probe.batch.epoch)
         draw = 0
         if probe.direction is not None and self._job.curvature_batch is not None:
             draw = self._draws = self._draws + 1
@@ -157,11 +172,12 @@ class Training:
         return Conclusion(
             round=self._round + 1,
             step=self._step_to(outcome.point),
-            point=self._position,
+            point=outcome.point,
             loss=outcome.loss,
             epochs=outcome.epochs,
             converged=outcome.converged,
             reason=outcome.reason,
+            compared=outcome.compared,
             information=information,
         )
 

@@ -14,7 +14,7 @@ from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.phases import Phase
 from trilateral.common.protocol.shares.arithmetic import SharesArithmetic
 from trilateral.common.protocol.shares.blocks import BlockTables, CloseBlock, OpenBlock, Sums, Tile, Work
-from trilateral.common.protocol.shares.rows import RowRange, Section
+from trilateral.common.protocol.shares.rows import RowRange, Selection
 from trilateral.common.protocol.shares.tables import SectionOrder, Table
 from trilateral.common.shares import kernels
 from trilateral.common.shares.information import WEIGHT_LIMIT_BITS
@@ -173,13 +173,13 @@ class GuestShares(SharesArithmetic):
         weights = None if self._weights is None else self._weights[rows]
         return BlockTables(rows, self._own[rows], self._peers[rows], self._signs[rows], weights)
 
-    def _constant_part(self, training: Section | None, numbers: range) -> ElementVector:
+    def _constant_part(self, training: Selection | None) -> ElementVector:
         holdout = self._rows.holdout
         if training is None:
             return self._fmt.holdout.loss_offset(holdout.n_real, holdout.n_rows - holdout.n_real)
         if not self._fmt.weighted:
             return self._fmt.loss_offset(training.n_real, training.n_rows - training.n_real)
-        total = self._section_weights[numbers.start : numbers.stop].sum(dtype=np.uint64)
+        total = self._section_weights[list(training.numbers)].sum(dtype=np.uint64)
         return self._fmt.loss_offset(float(np.ldexp(float(total), -self._fmt.f_c)), 0)
 
 

@@ -32,15 +32,16 @@ from trilateral.common.jobs.account import Account
 from trilateral.common.jobs.arithmetic import processors
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.ledger import Ledger
-from trilateral.common.jobs.policy import PREDICTION, check_prediction, check_scores, refusal, spend_ids, spend_scores
-from trilateral.common.jobs.quota import IdQuota, ScoreQuota
+from trilateral.common.jobs.policy import PREDICTION, check_prediction, check_scores, refusal
+from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.observe.audit import Audit
 from trilateral.common.observe.metrics import Metrics
 from trilateral.common.protocol.evaluation import round_scores
-from trilateral.common.rpc.access import Caller, calling
+from trilateral.common.rpc.access import calling
 from trilateral.common.rpc.codec import JobKey
 from trilateral.common.scratch.space import ScratchSpace
 from trilateral.host_party.alignments import check_form
+from trilateral.host_party.online_counts import OnlineCounts
 from trilateral.host_party.own_model import check_other_half, load_own_part, score_point
 
 log = logging.getLogger(__name__)
@@ -130,6 +131,7 @@ class OnlineLists:
         self._lists: dict[Precomputed, MaskedList] = {}
         self._refused: dict[Precomputed, tuple[object, str]] = {}
         """What could not be scored: what it was made of, and why, as a public text."""
+        self._counts = OnlineCounts(lambda: self.config)
         self._counting = asyncio.Lock()
         self._sent: set[bytes] = set()
         """Lists whose point is in the ledger."""
@@ -200,19 +202,13 @@ class OnlineLists:
         found = next((each for each in self._lists.values() if each.id == list_id), None)
         if found is None or found.id not in self._sent:
             return None
-        products = await asyncio.to_thread(self._answer, found, points, n_points, calling())
+        self._check(found.wanted)
+        left = await self._counts.spend(n_points)
+        self._check(found.wanted)  # The settings may have changed while the disk was busy.
+        self._audit.allowed(calling(), "AnswerPoints", **found.record, n_scores=n_points, n_left=left)
+        products = await asyncio.to_thread(answer, found.key, points)
         self._metrics.answered_points(n_points)
         return products
-
-    def _answer(self, found: MaskedList, points: bytes, n_points: int, caller: Caller) -> bytes:
-        config = self.config
-        self._check(found.wanted)
-        scores = ScoreQuota.of(config)
-        check_scores(n_points, scores, PREDICTION)
-        spend_ids(n_points, IdQuota.of(config), Role.HOST)
-        left = spend_scores(n_points, scores, PREDICTION)
-        self._audit.allowed(caller, "AnswerPoints", **found.record, n_scores=n_points, n_left=left)
-        return answer(found.key, points)
 
     def _check(self, wanted: Precomputed) -> DatasetConfig:
         """Return the dataset of a list, if the policy and the settings permit it now."""

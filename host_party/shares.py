@@ -9,7 +9,7 @@ from trilateral.common.base.arrays import ElementVector
 from trilateral.common.base.roles import Role
 from trilateral.common.protocol.shares.arithmetic import SharesArithmetic
 from trilateral.common.protocol.shares.blocks import BlockTables, CloseBlock, OpenBlock, Sums, Work
-from trilateral.common.protocol.shares.rows import RowRange, Section
+from trilateral.common.protocol.shares.rows import RowRange, Selection
 from trilateral.common.protocol.shares.tables import SectionOrder, Table
 from trilateral.common.shares import kernels
 from trilateral.common.shares.kernels import Residual
@@ -106,6 +106,6 @@ class HostShares(SharesArithmetic):
         weighted = None if self._weighted is None else self._weighted[rows]
         return BlockTables(rows, self._own[rows], self._peers[rows], weights=weights, weighted=weighted)
 
-    def _constant_part(self, training: Section | None, numbers: range) -> ElementVector:
-        del training, numbers
+    def _constant_part(self, training: Selection | None) -> ElementVector:
+        del training
         return np.zeros(1, np.uint64)

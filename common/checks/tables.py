@@ -20,6 +20,7 @@ from trilateral.common.data.party_data import (
     describe_few_labels,
     describe_left_out,
     describe_repeated,
+    describe_split,
     make_party_data,
     read_party_table,
 )
@@ -191,13 +192,8 @@ def _contents(subject: str, table: PartyTable, dataset: DatasetConfig) -> Iterat
 
 def _rows(data: PreparedData, dataset: DatasetConfig) -> Iterator[str]:
     """Say how many rows a training has and, for the guest alone, how they are weighted."""
-    n_train, n_columns = data.block.columns.shape
-    n_holdout = len(data.block.holdout_columns)
-    further = [f"{n_rows:,} rows of {name}" for name, n_rows in data.sets.items()][1:]
-    yield (
-        f"before alignment: {', '.join([f'{n_train:,} training rows', f'{n_holdout:,} hold-out rows', *further])} and "
-        f"{n_columns} training columns"
-    )
+    n_columns = data.block.columns.shape[1]
+    yield f"before alignment: {describe_split(data)} and {n_columns} training columns"
     weights = data.block.sample_weights
     if dataset.label is not None and weights is not None:
         yield (

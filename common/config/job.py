@@ -58,11 +58,33 @@ class Lbfgs(Settings):
     """How many of the latest curvature pairs the approximation of the inverse Hessian is built from."""
 
 
+MAX_PENALTIES = 100
+"""Maximum number of penalties of a job."""
+
+
+class Penalty(Settings):
+    """Strengths of the penalty l1 ||beta||_1 + l2/2 ||beta||^2 of one fit."""
+
+    l1: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """Strength of the L1 part; see `JobConfig.l1`."""
+    l2: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """Strength of the L2 part; see `JobConfig.l2`."""
+
+
+class PenaltyPath(Settings):
+    """Penalties from strong to weak, in one proportion of `l1` to `l2`, on a geometric scale."""
+
+    points: Annotated[int, Field(ge=2, le=MAX_PENALTIES)] = 10
+    """Number of penalties."""
+    smallest: Annotated[float, Field(gt=0, lt=1)] = 1e-3
+    """The weakest penalty, as a share of the strongest one, which has the job's own `l1` and `l2`."""
+
+
 ProtocolName = Literal["paillier", "shares"]
 """How the parties compute together; see `JobConfig.protocol`."""
 PAILLIER_OPTIONS = ("key_bits", "cipher", "slots")
 """Options of `JobConfig` that only the Paillier protocol has."""
-SHARES_OPTIONS = ("max_score", "inference")
+SHARES_OPTIONS = ("max_score", "inference", "l1", "folds", "path", "search", "one_standard_error")
 """Options of `JobConfig` that only the protocol on shares has."""
 
 Algorithm = Annotated[Sgd | Sqn | Lbfgs, Field(discriminator="name")]
@@ -107,6 +129,22 @@ class JobConfig(Settings):
     l2: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """Strength lambda of the L2 penalty, lambda/2 ||beta||^2, where beta are the weights of the standardised features.
     The default, 0, means no penalty. The intercept is never penalised."""
+    l1: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """With `shares`: strength of the L1 penalty, l1 ||beta||_1, which sets weights to exactly 0. Together with `l2` it
+    is the elastic net. The parties then do not whiten their columns. The default, 0, means no such penalty."""
+    folds: Annotated[int, Field(ge=2, le=20)] | None = None
+    """With `shares`: number of folds of a cross-validation. The job fits each penalty once for each fold, on the
+    training rows outside of it, chooses the penalty with the lowest mean log loss on the folds, and trains on all
+    training rows with that. By default there is one training and no fold."""
+    path: PenaltyPath | None = None
+    """The penalties that the folds compare: a path from the job's `l1` and `l2` down. Requires `folds`. By default the
+    folds measure the job's own `l1` and `l2` alone."""
+    search: Annotated[list[Penalty], Field(min_length=1, max_length=MAX_PENALTIES)] | None = None
+    """The penalties that the folds compare, as a list such as `[{l2: 0.1}, {l1: 0.01, l2: 0.001}]`, in place of `path`,
+    `l1` and `l2`. Requires `folds`."""
+    one_standard_error: bool = False
+    """Whether to choose the strongest penalty whose mean log loss is within one standard error of the lowest one, in
+    place of the penalty with the lowest loss. Requires `path` or `search`."""
     intercept: bool = True
     """Whether the model has an intercept. The guest adds it as a column of ones, which the penalty leaves out."""
     holdout: Annotated[float, Field(ge=0, lt=1)] | Literal["column"] = 0.2
@@ -171,6 +209,32 @@ class JobConfig(Settings):
         """Rows in the batch of a curvature pair; None if pairs use the batch of their round, or there are none."""
         return self.algorithm.curvature_batch if self.algorithm.name == "sqn" else None
 
+    @property
+    def penalties(self) -> tuple[Penalty, ...]:
+        """The penalties that the job fits, the strongest first: in descending order of `l1` + `l2`."""
+        if self.search is not None:
+            return tuple(sorted(self.search, key=lambda each: -(each.l1 + each.l2)))
+        if self.path is None:
+            return (Penalty(l1=self.l1, l2=self.l2),)
+        n_steps = self.path.points - 1
+        shares = [self.path.smallest ** (number / n_steps) for number in range(n_steps + 1)]
+        return tuple(Penalty(l1=share * self.l1, l2=share * self.l2) for share in shares)
+
+    @property
+    def has_l1(self) -> bool:
+        """Whether a fit has an L1 penalty. A training column is then one term."""
+        return any(each.l1 > 0 for each in self.penalties)
+
+    @property
+    def is_penalised(self) -> bool:
+        """Whether a fit has a penalty, so that the coordinator must know the diagonal of P under `shares`."""
+        return any(each.l1 > 0 or each.l2 > 0 for each in self.penalties)
+
+    @property
+    def n_fits(self) -> int:
+        """How often the job fits a model: for each penalty once without each fold, and once on all training rows."""
+        return 1 if self.folds is None else len(self.penalties) * self.folds + 1
+
     @model_validator(mode="after")
     def _check(self) -> "JobConfig":
         if self.algorithm.name == "lbfgs" and self.batch != "all":
@@ -197,7 +261,24 @@ class JobConfig(Settings):
             raise ValueError("`evaluate_every` needs hold-out rows: set `holdout`, or remove `evaluate_every`")
         if self.patience is not None and self.evaluate_every is None:
             raise ValueError("`patience` counts evaluations: set `evaluate_every`, or remove `patience`")
+        self._check_search()
         return self
+
+    def _check_search(self) -> None:
+        if self.start_from is not None and (self.l1 > 0 or self.folds is not None):
+            raise ValueError("`l1` and `folds` choose their own start: remove `start_from`, or remove them")
+        if (self.folds is not None or self.l1 > 0) and self.algorithm.name != "lbfgs":
+            raise ValueError("`l1` and `folds` need the algorithm `lbfgs`: set it, or remove them")
+        if self.folds is None and (self.path is not None or self.search is not None):
+            raise ValueError("`path` and `search` compare penalties by cross-validation: set `folds`, or remove them")
+        if self.folds is not None and self.evaluate_every is not None:
+            raise ValueError("`folds` choose the penalty by rows of their own: remove `evaluate_every`")
+        if self.search is not None and (self.path is not None or self.l1 > 0 or self.l2 > 0):
+            raise ValueError("`search` lists all penalties: remove `path`, `l1` and `l2`, or remove `search`")
+        if self.path is not None and self.l1 == self.l2 == 0:
+            raise ValueError("`path` begins at the job's own penalty: set `l1` or `l2`")
+        if self.one_standard_error and self.path is None and self.search is None:
+            raise ValueError("`one_standard_error` chooses among penalties: set `path` or `search`, or remove it")
 
     def _check_inference(self) -> None:
         """Refuse inference where the result is no maximum of the likelihood."""
@@ -206,9 +287,10 @@ class JobConfig(Settings):
                 "`inference` needs a result at the maximum of the likelihood, where mini-batches do not end: set the"
                 " algorithm to `lbfgs`, or remove `inference`"
             )
-        if self.l2 > 0:
+        if self.is_penalised or self.folds is not None:
             raise ValueError(
-                "`inference` has no standard errors for penalised weights: set `l2: 0`, or remove `inference`"
+                "`inference` has no standard errors for penalised or chosen weights: remove `l1`, `l2` and `folds`, or"
+                " remove `inference`"
             )
         if self.patience is not None:
             raise ValueError(

@@ -212,6 +212,10 @@ class Policy(Settings):
     that its journal has, as long as its own table has the same IDs. 0 permits any difference."""
     max_epochs: Annotated[int, Field(ge=1)] = 1000
     """The maximum number of epochs of a job."""
+    max_fits: Annotated[int, Field(ge=1)] = 101
+    """The maximum number of fits of a job: one without folds, and one for each penalty and fold and one more with them.
+    Each fit shows the coordinator gradients at other weights, of all training rows but one fold. How many rounds each
+    takes tells both parties a few bits. 1 refuses cross-validation. The default permits 10 penalties with 10 folds."""
     max_rounds: Annotated[int, Field(ge=1)] = 10_000
     """The maximum number of rounds of a job. Each round shows the coordinator one more gradient of this party's
     rows."""
@@ -227,9 +231,9 @@ class Policy(Settings):
     common, the covariance tells much about the score of that row. If false, this party refuses such jobs."""
     max_ids_a_day: DailyLimit = 20_000_000
     """The maximum number of IDs that the other party may bring to alignments in one day (UTC), counted over jobs,
-    predictions and `trilateral align`. The other party learns of each ID whether this party holds it; with enough IDs
-    it could try all possible ones. 0 permits no alignment, so jobs must then set `aligned: true`. `unlimited` counts
-    the IDs, and refuses none."""
+    predictions and `trilateral align`, and at the host with those of online requests. The other party learns of each
+    ID whether this party holds it; with enough IDs it could try all possible ones. 0 permits no alignment, so jobs
+    must then set `aligned: true`. `unlimited` counts the IDs, and refuses none."""
     max_evaluations: Annotated[int, Field(ge=0)] = 5
     """The maximum number of evaluations on the hold-out rows during a training, not counting the one at the end. Each
     evaluation gives the guest u_A of the same rows for different weights. With as many evaluations as the host has

@@ -139,7 +139,15 @@ def make_party_data(
     train, sets = split_rows(len(table.ids), job, roles)
     intercept = table.labels is not None and job.intercept
     _check_sizes(len(train), 1, job)  # How many features are left is not known yet.
-    preprocessing = Preprocessing.fit(table.features, config, intercept, job.l2, train)
+    preprocessing = Preprocessing.fit(
+        table.features,
+        config,
+        intercept,
+        # Whitened columns are as good for every penalty of a search, since P is diagonal in any case.
+        0.0 if job.folds is not None else job.l2,
+        train,
+        separate=job.has_l1,
+    )
     # A gradient has as many equations for the labels as there are terms.
     n_features = len(preprocessing.terms)
     _check_sizes(len(train), n_features, job)
@@ -256,6 +264,16 @@ def check_labels(block: TrainingBlock, *, is_chosen: bool = False) -> None:
     elif n_rarer < MIN_TRAIN_OF_LABEL + MIN_HOLDOUT_OF_LABEL:
         error.add_note("the common rows have too few rows of one label for a hold-out: only `holdout: 0` helps")
     raise error
+
+
+def describe_split(data: PreparedData) -> str:
+    """Say how many rows have each role, and how many are unused: a misspelt value of a split column shows here."""
+    n_train = len(data.block.columns)
+    sets = [f"{n_rows:,} rows of {name}" for name, n_rows in data.sets.items() if name != HOLDOUT]
+    parts = [f"{n_train:,} training rows", *(sets or [f"{len(data.block.holdout_columns):,} hold-out rows"])]
+    if n_unused := data.n_rows - n_train - data.block.n_scored:
+        parts.append(f"{n_unused:,} unused rows")
+    return ", ".join(parts)
 
 
 def describe_few_labels(block: TrainingBlock) -> str | None:

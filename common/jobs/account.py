@@ -14,7 +14,7 @@ from trilateral.common.jobs.ledger import MAX_COUNT, Ledger
 from trilateral.common.jobs.policy import JOB, inference_equations, refusal
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.bounds import max_curvature_draws
-from trilateral.common.protocol.label_secrecy import N_TOLD, LabelSecrecy
+from trilateral.common.protocol.label_secrecy import LabelSecrecy, told_by
 
 _WAYS_OUT = "lower the setting, or name the dataset anew if its rows or their values are new"
 
@@ -159,8 +159,9 @@ def training_equations(
     secret start does not cover count. Curvature does not depend on the labels.
 
     Under the protocol on shares, a training shows the other party only its own final weights and the final loss,
-    whatever the batches are: one equation for each. At the host, each is about one combination of its columns, and
-    counts in full nevertheless.
+    whatever the batches are: one equation for each. With folds it also learns the rounds of each fit and, at the guest,
+    how the penalties compare; see `label_secrecy.told_by`. At the host, each is about one combination of its columns,
+    and counts in full nevertheless.
 
     With the job's `inference`, the other party also learns the covariance of its own weights: one equation for each
     pair of its columns, about the slopes of all rows, and with them about the scores.
@@ -175,7 +176,7 @@ def training_equations(
     if secrecy is not None:
         return secrecy.n_equations(n_peer_columns) + of_inference
     if job.protocol == "shares":
-        return n_peer_columns + N_TOLD + of_inference
+        return n_peer_columns + told_by(job, with_table=True) + of_inference
     n_train, n_columns = shape
     n_batches = Batches.of(job, n_train).count
     drawn = math.ceil(max_curvature_draws(job, n_batches) * n_peer_columns / max(n_columns, 1))

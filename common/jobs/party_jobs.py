@@ -38,6 +38,7 @@ from trilateral.common.data.party_data import (
     describe_left_out,
     describe_repeated,
     describe_scores_beyond,
+    describe_split,
     make_party_data,
     read_party_table,
     split_rows,
@@ -588,6 +589,8 @@ class PartyJobs(ProcessJobs):
                 data = replace(data, start=start)
         if few := describe_few_labels(data.block):
             log.warning("job %s: %s", job.name, few)
+        if roles is not None:
+            log.info("job %s: the split column gives %s", job.name, describe_split(data))
         for text in describe_left_out(data.left_out):
             log.info("job %s: %s: %s", job.name, dataset.path.name, text)
         return data

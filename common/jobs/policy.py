@@ -21,10 +21,10 @@ from trilateral.common.config.process import UNLIMITED, Policy, ProcessConfig
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.ledger import Entry
 from trilateral.common.jobs.quota import DayQuota, IdQuota, ScoreQuota
-from trilateral.common.protocol.batches import Batch, Batches
+from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.block import PartyData, TrainingBlock
 from trilateral.common.protocol.bounds import max_evaluations, max_rounds
-from trilateral.common.protocol.label_secrecy import LabelSecrecy
+from trilateral.common.protocol.label_secrecy import LabelSecrecy, told_by
 from trilateral.common.protocol.sample_weights import n_effective
 from trilateral.common.rpc.errors import NameTakenError
 
@@ -104,6 +104,9 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
         raise refusal(role, "policy.max_ids_a_day", "IDs are not compared: align the tables, and set `aligned: true`")
     if job.epochs > policy.max_epochs:
         raise _too_large(role, "max_epochs", policy.max_epochs, f"the job has {job.epochs}", job.epochs)
+    if job.n_fits > policy.max_fits:
+        has = f"{len(job.penalties)} penalties with {job.folds} folds need {job.n_fits}"
+        raise _too_large(role, "max_fits", policy.max_fits, has, job.n_fits)
     if job.batch == "all":
         _check_rounds(job, policy, 1, role)
     else:
@@ -200,7 +203,7 @@ def label_secrecy(job: JobConfig, block: TrainingBlock, *, secret_start: bool) -
     if block.labels is None:
         return None
     if job.protocol == "shares":
-        return LabelSecrecy.of_result(block.labels, block.sample_weights)
+        return LabelSecrecy.of_result(block.labels, block.sample_weights, told_by(job, with_table=False))
     return LabelSecrecy.of(block.columns, block.labels, Batches.of(job, len(block.columns)), secret_start=secret_start)
 
 
@@ -288,7 +291,7 @@ def describe_secrecy(secrecy: LabelSecrecy, bits_per_equation: float, given: Ent
     earlier = f", {given.equations:,} of them given (trainings: {given.trainings:,})" if given.trainings else ""
     beside = f"; the secret start covers {secrecy.n_secret} further ones"
     if secrecy.n_told:
-        beside = f"; {Counted(secrecy.n_told):equation is|equations are} the loss that the host is told"
+        beside = f"; {Counted(secrecy.n_told):equation is|equations are} the loss and the rounds that the host is told"
     text = (
         f"{whose} {least:,.1f} bits of entropy, enough for {most:,} equations{earlier}{beside}: policy.min_label_bits"
         f" allows the host {secrecy.max_host_columns(most - given.equations):,} columns"
@@ -316,6 +319,8 @@ def _shown_to_peer(job: JobConfig, n_train: int) -> list[tuple[str, int]]:
 def _batches(job: JobConfig, n_train: int) -> list[tuple[str, int]]:
     """Return each kind of batch with its size, worded for a refusal."""
     sizes = [("a batch has", n_train if job.batch == "all" else job.batch)]
+    if job.folds is not None:  # The difference of two gradients at one point is a sum over a fold.
+        sizes = [("a fold has", n_train // job.folds)]
     if job.curvature_batch is not None:
         sizes.append(("a curvature batch has", job.curvature_batch))
     return sizes
@@ -339,7 +344,7 @@ def check_effective_rows(job: JobConfig, policy: Policy, block: TrainingBlock, r
     if block.sample_weights is None:
         return
     batches = Batches.of(job, len(block.columns))
-    parts = [batches.rows(Batch(1, index)) for index in range(batches.count)]
+    parts = [batches.part_rows(number) for number in range(batches.n_parts)]
     least = min(n_effective(block.sample_weights[rows]) for rows in parts)
     if least >= policy.min_batch:
         return
@@ -479,9 +484,12 @@ def check_scores(count: int, quota: ScoreQuota, what: str) -> None:
     _check_left(count, quota, Role.HOST, what)
 
 
-def check_ids(count: int, quota: IdQuota, role: Role) -> None:
-    """Check that the other party may still bring so many IDs today, without counting them; see `spend_ids`."""
-    _check_left(count, quota, role, JOB)
+def check_ids(count: int, quota: IdQuota, role: Role, what: str = JOB) -> None:
+    """Check that the other party may still bring so many IDs today, without counting them; see `spend_ids`.
+
+    `what` asks for them: `JOB` or `PREDICTION`.
+    """
+    _check_left(count, quota, role, what)
 
 
 def _check_left(count: int, quota: DayQuota, role: Role, what: str) -> None:
@@ -568,6 +576,8 @@ def _check_rounds(job: JobConfig, policy: Policy, n_batches: int, role: Role) ->
     rounds = max_rounds(job, n_batches)
     if rounds > policy.max_rounds:
         has = f"{job.epochs} epochs of {n_batches} batches have {rounds} rounds"
+        if job.folds is not None:
+            has = f"{job.n_fits} fits of {job.epochs} epochs have {rounds} rounds"
         raise _too_large(role, "max_rounds", policy.max_rounds, has, rounds)
 
 

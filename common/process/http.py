@@ -27,7 +27,7 @@ from trilateral.common.base.errors import (
 )
 from trilateral.common.base.roles import Role
 from trilateral.common.base.tracebacks import where
-from trilateral.common.rpc.errors import public_error
+from trilateral.common.rpc.errors import InternalError, public_error
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,7 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 _STATUS: tuple[tuple[type[TrilateralError], int], ...] = (
+    (InternalError, 500),
     (PolicyError, 403),
     (DataError, 422),
     (ProtocolError, 400),
@@ -166,9 +167,8 @@ def _refused(error: Exception, role: Role) -> web.Response:
     if not isinstance(error, TrilateralError):
         log.error("a request failed with an unexpected error: %s", where(error))
     public = public_error(error, role)
-    status = getattr(public, "http_status", None) or next(
-        (status for kind, status in _STATUS if isinstance(public, kind)), 500
-    )
+    by_kind = next((status for kind, status in _STATUS if isinstance(public, kind)), 500)
+    status: int = getattr(public, "http_status", by_kind)
     return _error(status, str(public))
 
 

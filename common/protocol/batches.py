@@ -5,6 +5,7 @@ guarantees the same stream of a bit generator in every version, but not the same
 such as `permutation`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -27,6 +28,7 @@ class _Purpose(IntEnum):
     CURVATURE = 3
     EPOCH = 4
     ROUNDING = 5
+    FOLDS = 6
 
 
 def _order(n_rows: int, seed: int, purpose: _Purpose, number: int) -> Rows:
@@ -68,10 +70,17 @@ def rounding_order(n_rows: int, seed: int) -> Rows:
 
 @dataclass(frozen=True)
 class Batch:
-    """Which samples a round works on: batch `index` of `epoch`, or all of them if `epoch` is 0."""
+    """Which samples a round works on: batch `index` of `epoch`, or all of them if `epoch` is 0.
+
+    In a job with folds, an epoch has one batch: all training rows, or those outside or inside of a fold.
+    """
 
     epoch: int
     index: int = 0
+    fold: int = 0
+    """Which fold is left out, from 1 up; 0 for none."""
+    held_out: bool = False
+    """Whether the batch is that fold alone, and not the rows outside of it."""
 
 
 WHOLE_SET = Batch(0)
@@ -98,20 +107,29 @@ class Batches:
     seed: int
     curvature_batch: int | None = None
     """|S_H|, if S_H is drawn separately from S."""
+    n_folds: int = 0
+    """Folds of a cross-validation, which are the parts if there are any."""
 
     @classmethod
     def of(cls, job: JobConfig, n_train: int) -> Self:
         """Return the batches of a job."""
-        return cls(n_train, job.batch, job.seed, job.curvature_batch)
+        return cls(n_train, job.batch, job.seed, job.curvature_batch, job.folds or 0)
 
     def __post_init__(self) -> None:
         if self.batch != "all" and not 1 <= self.batch <= self.n_train:
             raise ValueError(f"a batch of {self.batch} cannot be drawn from {self.n_train} rows")
+        if self.n_folds > self.n_train:
+            raise ValueError(f"{self.n_folds} folds cannot be drawn from {self.n_train} rows")
 
     @property
     def count(self) -> int:
         """Batches in an epoch."""
         return 1 if self.batch == "all" else self.n_train // self.batch
+
+    @property
+    def n_parts(self) -> int:
+        """Parts that the rows are cut into: the folds, or the batches of an epoch."""
+        return self.n_folds or self.count
 
     @property
     def sizes(self) -> set[int]:
@@ -120,9 +138,11 @@ class Batches:
 
     def rows(self, batch: Batch) -> Rows:
         """Return S, the sorted rows of a batch."""
-        if self.size(batch) == self.n_train:
+        numbers = self.parts_of(batch)
+        if len(numbers) == self.n_parts:
             return np.arange(self.n_train, dtype=np.int64)
-        return self._parts[self.part(batch)]
+        rows = [self._parts[number] for number in numbers]
+        return rows[0] if len(rows) == 1 else np.sort(np.concatenate(rows))
 
     def select(self, batch: Batch, table: RowArray[ScalarT]) -> RowArray[ScalarT]:
         """Return the rows S of a table or vector, which are read when they are needed."""
@@ -132,22 +152,37 @@ class Batches:
         """Return |S| without drawing S."""
         if batch == WHOLE_SET:
             return self.n_train
-        return self.part_size(self.part(batch))
+        return sum(self.part_size(number) for number in self.parts_of(batch))
+
+    def parts_of(self, batch: Batch) -> Sequence[int]:
+        """Return the numbers of the parts that a batch consists of.
+
+        Raises:
+            ValueError: the job has no such batch.
+        """
+        if batch.fold:
+            if not 1 <= batch.fold <= self.n_folds or batch.index:
+                raise ValueError(f"there is no fold {batch.fold}: the job has {self.n_folds}")
+            return [number for number in range(self.n_parts) if (number == batch.fold - 1) is batch.held_out]
+        if batch == WHOLE_SET or self.n_folds:
+            return range(self.n_parts)
+        return [self.part(batch)]
 
     @cached_property
     def _parts(self) -> list[Rows]:
         """The batches of every epoch. They are drawn and sorted once, because every round needs one of them."""
-        order = _order(self.n_train, self.seed, _Purpose.BATCHES, 0)
-        return [np.sort(part) for part in np.array_split(order, self.count)]
+        purpose = _Purpose.FOLDS if self.n_folds else _Purpose.BATCHES
+        order = _order(self.n_train, self.seed, purpose, 0)
+        return [np.sort(part) for part in np.array_split(order, self.n_parts)]
 
     def part_rows(self, part: int) -> Rows:
-        """Return the sorted rows of a part, from 0 up. Each part is one batch of every epoch."""
-        return np.arange(self.n_train, dtype=np.int64) if self.count == 1 else self._parts[part]
+        """Return the sorted rows of a part, from 0 up: a fold, or one batch of every epoch."""
+        return np.arange(self.n_train, dtype=np.int64) if self.n_parts == 1 else self._parts[part]
 
     def part_size(self, part: int) -> int:
         """Return how many rows a part has, without drawing them."""
         # np.array_split makes the first parts larger by one.
-        return self.n_train // self.count + (part < self.n_train % self.count)
+        return self.n_train // self.n_parts + (part < self.n_train % self.n_parts)
 
     def part(self, batch: Batch) -> int:
         """Return the number of the part that is batch `index` of its epoch.

@@ -32,6 +32,7 @@ equations of all trainings on a dataset must satisfy the rule together: see `tri
 Under the protocol on shares, the host sees no sums and no steps. It learns its final weights, which solve equations of
 the same kind over all training rows, and the final loss. So a training is one batch with an equation for each of the
 host's columns and one for the loss. There is no secret start, because a result that depended on it would be wrong.
+With folds, the host also learns how many rounds each fit takes: see `told_by`.
 
 Weights of rows can make the labels of a few rows most of a sum. Whether the host knows the weights is not known, so the
 rule takes them as known: the entropy shrinks by the share of the rows that count effectively, see `n_effective`.
@@ -48,6 +49,7 @@ from typing import Self
 import numpy as np
 
 from trilateral.common.base.arrays import FloatRows, FloatVector, SelectedRows, blocks_of
+from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol.batches import Batch, Batches
 from trilateral.common.protocol.sample_weights import n_effective
 from trilateral.common.protocol.scales import GRADIENT_BITS
@@ -64,10 +66,30 @@ that would make the first round void each time."""
 N_TOLD = 1
 """Numbers that the protocol on shares tells a party beside its own weights: the final loss."""
 
+N_TOLD_OF_PENALTY = 3
+"""Numbers that the guest is told about each penalty of a cross-validation: loss, standard error and number of terms."""
+
 MIN_SINGULAR_VALUE = 2.0**-4
 """A direction of X_B counts for the rank if its singular value is at least this share of the largest.
 
 In a weaker direction, w_0 would hide too little; see `shown_bits`."""
+
+
+def told_by(job: JobConfig, *, with_table: bool) -> int:
+    """Return how many equations a job on shares tells a party beside its own weights.
+
+    A party takes part in every round, so it learns how many rounds each fit takes: at most log2(`epochs`) bits. They
+    depend on the labels and on the columns of both parties. One training is not counted for its one such number. Bits
+    are counted as equations of `GRADIENT_BITS`, rounded up.
+
+    Args:
+        job: the job.
+        with_table: whether the party is told how the penalties compare, as the guest is.
+    """
+    if job.folds is None:
+        return N_TOLD
+    n_of_rounds = math.ceil(job.n_fits * math.log2(job.epochs) / GRADIENT_BITS)
+    return N_TOLD + n_of_rounds + (N_TOLD_OF_PENALTY * len(job.penalties) if with_table else 0)
 
 
 def draw_start(columns: FloatRows) -> FloatVector:
@@ -167,18 +189,19 @@ class LabelSecrecy:
     """Equations that a training shows beside those for the host's columns."""
 
     @classmethod
-    def of_result(cls, labels: FloatVector, sample_weights: FloatVector | None) -> Self:
+    def of_result(cls, labels: FloatVector, sample_weights: FloatVector | None, n_told: int = N_TOLD) -> Self:
         """Measure the labels of a guest in a training that shows the host only the result, as on shares.
 
         Args:
             labels: y in {-1, +1}, shape (n_train,).
             sample_weights: shape (n_train,); None if all rows count alike.
+            n_told: see `told_by`.
         """
         sides = [labels > 0, labels < 0]
         bits = subset_bits(len(labels), int(np.count_nonzero(sides[0])))
         if sample_weights is not None:
             bits *= min(n_effective(sample_weights[side]) / max(int(np.count_nonzero(side)), 1) for side in sides)
-        return cls([bits], n_secret=0, n_told=N_TOLD)
+        return cls([bits], n_secret=0, n_told=n_told)
 
     @classmethod
     def of(cls, columns: FloatRows, labels: FloatVector, batches: Batches, *, secret_start: bool) -> Self:

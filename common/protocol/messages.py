@@ -171,6 +171,9 @@ class SharesReady:
     """Guest: sum of the sample weights of the training rows; 0 if every row has the same weight."""
     start: FloatVector = field(default_factory=lambda: np.zeros(0), repr=False)
     """This party's weights at which the training starts, shape (n_columns,); empty if it starts at zero."""
+    fourth_bits: int = 0
+    """With inference: ceiling of log2 of the largest mean of x^4 over the training rows, of the party's columns, at
+    least 0."""
 
 
 @dataclass(frozen=True)
@@ -244,6 +247,8 @@ class BeginRound:
     information: bool = False
     """Whether the round is the step of inference, which comes after all others: it asks for the Fisher information of
     the training rows at w_k, and for nothing else."""
+    fourth_bits: int = 0
+    """Of the step of inference: the larger of the two parties' `SharesReady.fourth_bits`."""
 
     @property
     def evaluates(self) -> bool:
@@ -395,6 +400,21 @@ class RoundTimedOut:
 # --- the end of a job
 
 
+@dataclass(frozen=True)
+class ComparedPenalty:
+    """One penalty of a cross-validation."""
+
+    l1: float
+    l2: float
+    loss: float | None
+    """Mean log loss on the folds, each of a fit on the rows outside of the fold; None if a fit has none."""
+    standard_error: float | None
+    """Of that mean."""
+    n_terms: float
+    """Training columns of both parties with a weight other than 0, without the intercept; a mean over the folds."""
+    is_chosen: bool
+
+
 @dataclass(frozen=True, eq=False)
 class FinishJob:
     """Coordinator to each party: the last step, and the result of the training."""
@@ -415,6 +435,8 @@ class FinishJob:
     at `shares.format.MODEL_FRACTION_BITS`, shape (n_host + n_guest,). None in a journal."""
     inference: "OwnCovariance | None" = field(default=None, repr=False)
     """With the job's `inference`; None in a journal."""
+    compared: tuple[ComparedPenalty, ...] = ()
+    """To the guest alone: the penalties of a cross-validation, the strongest first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -466,6 +488,8 @@ class RoundReport:
     """Something that a person should know, such as a return to the best point."""
     evaluation: Evaluation | None = None
     """The evaluation on the hold-out rows after the previous epoch, if the round asked for it."""
+    fits_done: int = 0
+    """Fits of a cross-validation that are over."""
 
 
 @dataclass(frozen=True)
@@ -540,6 +564,8 @@ class Result:
     holdout_scores: FloatVector | None = None
     evaluations: Sequence[EvaluationRecord] = ()
     """Guest: the evaluations during the training, in order."""
+    compared: tuple[ComparedPenalty, ...] = ()
+    """Guest: the penalties of a cross-validation, the strongest first."""
     inference: OwnCovariance | None = None
     """With the job's `inference`."""
     n_peer_columns: int = 0
@@ -555,6 +581,8 @@ class JobEnded:
     reason: str
     loss: float | None = None
     epochs: int = 0
+    compared: tuple[ComparedPenalty, ...] = ()
+    """The penalties of a cross-validation, the strongest first."""
 
 
 Message = (

@@ -270,6 +270,7 @@ class PartyMachine(ABC):
             reason=finish.reason,
             holdout_scores=holdout_scores,
             evaluations=evaluations,
+            compared=finish.compared,
             inference=finish.inference,
             n_peer_columns=self._peer_columns or 0,
             largest_score=0.0 if finish.inference is None else self._arithmetic.largest_score(),

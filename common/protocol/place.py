@@ -193,7 +193,13 @@ class Place:
             raise ProtocolError(
                 f"{asked}: this job has at most {self._max_rounds} rounds, and at most {MAX_ATTEMPTS} attempts at each"
             )
-        batch, epochs = begin.batch, self._job.epochs
+        batch, epochs, n_folds = begin.batch, self._job.epochs, self._job.folds or 0
+        if not 0 <= batch.fold <= n_folds or batch.held_out != (batch.fold > 0 and not begin.gradient):
+            alone = " alone" if batch.held_out else " left out"
+            raise ProtocolError(
+                f"{asked}, with fold {batch.fold}{alone}: this job has {n_folds} folds, gradients of the rows outside"
+                " of a fold, and losses of a fold alone"
+            )
         if batch != WHOLE_SET and not (1 <= batch.epoch <= epochs and 0 <= batch.index < self._n_batches):
             raise ProtocolError(
                 f"{asked}, with batch {batch.index + 1} of epoch {batch.epoch}:"

@@ -17,6 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from trilateral.common.base.progress import Stage
 from trilateral.common.base.roles import Role
+from trilateral.common.config.job import MAX_PENALTIES
 from trilateral.common.paillier.keys import MAX_KEY_BITS
 from trilateral.common.pb.v1 import (
     alignment_pb2,
@@ -34,6 +35,7 @@ from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.batches import Batch
 from trilateral.common.protocol.messages import (
     BeginRound,
+    ComparedPenalty,
     ElementPiece,
     Evaluation,
     Failed,
@@ -272,6 +274,8 @@ def _encode_begin(message: BeginRound) -> Fields:
         "step": message.step.tolist(),
         "epoch": message.batch.epoch,
         "batch": message.batch.index,
+        "fold": message.batch.fold,
+        "held_out": message.batch.held_out,
         "gradient": message.gradient,
         "direction": [] if message.direction is None else message.direction.tolist(),
         "curvature_draw": message.curvature_draw,
@@ -281,6 +285,7 @@ def _encode_begin(message: BeginRound) -> Fields:
         "peer_columns": message.peer_columns,
         "shares": None if message.shares is None else _encode_round_shares(message.shares),
         "information": message.information,
+        "fourth_bits": message.fourth_bits,
     }
 
 
@@ -290,7 +295,7 @@ def _decode_begin(request: party_pb2.BeginRoundRequest) -> BeginRound:
     return BeginRound(
         key=decode_key(request.key),
         step=decode_floats(request.step, "step"),
-        batch=Batch(request.epoch, request.batch),
+        batch=Batch(request.epoch, request.batch, request.fold, request.held_out),
         gradient=request.gradient,
         direction=direction if len(direction) else None,
         curvature_draw=request.curvature_draw,
@@ -300,6 +305,7 @@ def _decode_begin(request: party_pb2.BeginRoundRequest) -> BeginRound:
         peer_columns=request.peer_columns,
         shares=_decode_round_shares(request.shares) if request.HasField("shares") else None,
         information=request.information,
+        fourth_bits=request.fourth_bits,
     )
 
 
@@ -341,8 +347,28 @@ def _encode_finish(message: FinishJob) -> Fields:
         "reason": message.reason,
         "round_loss": message.round_loss,
         "share": None if message.share is None else pack_elements(message.share),
+        "compared": [
+            party_pb2.ComparedPenalty(
+                l1=each.l1,
+                l2=each.l2,
+                loss=each.loss,
+                standard_error=each.standard_error,
+                n_terms=each.n_terms,
+                is_chosen=each.is_chosen,
+            )
+            for each in message.compared
+        ],
         "inference": None if message.inference is None else _encode_covariance(message.inference),
     }
+
+
+def _decode_compared(each: party_pb2.ComparedPenalty) -> ComparedPenalty:
+    l1, l2, n_terms = (decode_float(number, "penalty") for number in (each.l1, each.l2, each.n_terms))
+    loss = decode_float(each.loss, "loss of a penalty") if each.HasField("loss") else None
+    error = decode_float(each.standard_error, "standard error") if each.HasField("standard_error") else None
+    if min(l1, l2, n_terms) < 0 or (loss is None) is not (error is None) or (each.is_chosen and loss is None):
+        refuse("a penalty that no cross-validation compares")
+    return ComparedPenalty(l1, l2, loss, error, n_terms, each.is_chosen)
 
 
 def _encode_covariance(own: OwnCovariance) -> party_pb2.OwnCovariance:
@@ -360,10 +386,12 @@ def _decode_finish(request: party_pb2.FinishJobRequest) -> FinishJob:
     step, loss = decode_floats(request.step, "step"), decode_float(request.loss, "loss")
     round_loss = decode_float(request.round_loss, "round_loss") if request.HasField("round_loss") else None
     share = unpack_elements(request.share, "shares of the final weights") if request.HasField("share") else None
+    if len(request.compared) > MAX_PENALTIES:
+        refuse(f"{len(request.compared)} compared penalties; the maximum is {MAX_PENALTIES}")
+    compared = tuple(map(_decode_compared, request.compared))
+    reason = decode_text(request.reason)
     inference = _decode_covariance(request.inference) if request.HasField("inference") else None
-    return FinishJob(
-        request.round, step, loss, request.epochs, decode_text(request.reason), round_loss, share, inference
-    )
+    return FinishJob(request.round, step, loss, request.epochs, reason, round_loss, share, inference, compared)
 
 
 def _encode_check(message: Waiting) -> Fields:
@@ -519,11 +547,22 @@ def _decode_shares_ready(shares: coordinator_pb2.SharesReady, n_columns: int) ->
         refuse(f"{shares.n_holdout} hold-out rows, norms of {bits[0]} bits and singular values of {bits[1]} bits")
     if (penalty < 0).any() or total_weight < 0:
         refuse("a negative penalty or total weight")
+    if shares.fourth_bits > MAX_NORM_BITS:
+        refuse(f"fourth powers of {shares.fourth_bits} bits")
     start = decode_floats(shares.start, "start")
     if len(start) not in (0, n_columns):
         refuse(f"a start of {len(start)} weights for {n_columns} columns")
     weight_bits = decode_weight_bits(shares.weight_bits) if shares.HasField("weight_bits") else None
-    return SharesReady(decode_seed(shares.seed), shares.n_holdout, *bits, penalty, weight_bits, total_weight, start)
+    return SharesReady(
+        decode_seed(shares.seed),
+        shares.n_holdout,
+        *bits,
+        penalty,
+        weight_bits,
+        total_weight,
+        start,
+        shares.fourth_bits,
+    )
 
 
 def _encode_rows_done(message: RowsDone) -> Fields:

@@ -33,11 +33,13 @@ most n max(c) / 4 by Cauchy's inequality, since columns have a mean square of at
 2^62, for any scores, because the series never exceeds 1/4 by more than its error.
 
 **Noise.** The rounding errors of T depend on e, and C knows e. So the parties drop low bits of each sum, COVER_BITS
-more than its noise has, as they do for a gradient. The error of row i is multiplied by x_ij x_ik. No |x_ij| exceeds the
-square root of n, so the sum of these squares is at most n^2.
+more than its noise has, as they do for a gradient. The error of row i is multiplied by x_ij x_ik. By Cauchy's
+inequality, the sum of these squares is at most n times the largest mean fourth power of a column, of which each party
+reports the logarithm.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache, cached_property, partial
@@ -74,6 +76,8 @@ class SlopeFormat:
     fmt: Format
     n_train: int
     """Training rows."""
+    fourth_bits: int
+    """Ceiling of log2 of the largest mean of x^4 over the training rows, of the columns of both parties."""
 
     @property
     def _room(self) -> int:
@@ -172,7 +176,7 @@ def _drop(slopes: SlopeFormat, n_padded: int) -> int:
     if slopes.fmt.weighted:
         variance *= 1 << _MEAN_SQUARE_BITS
     variance = variance / 4 ** (slopes.wide_bits - slopes.slope_bits) + Fraction(1, 6)
-    return cover(variance * n_padded**2 * slopes.fmt.column_scale**4)
+    return cover(variance * (n_padded << slopes.fourth_bits) * slopes.fmt.column_scale**4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,7 +247,8 @@ def deal_slopes(
         sums: the coordinator's shares of the information.
 
     Returns:
-        What the host is sent and what the guest is sent, in the layout: the odd-numbered and the even-numbered values.
+        What the host is sent and what the guest is sent: the odd-numbered and the even-numbered values. Each value has
+        its rows side by side, and its elements of the streams have them, too: both ends work on the same blocks.
     """
     sessions = {Role.HOST: keys.host_session, Role.GUEST: keys.guest_session}
     rounds = {Role.HOST: keys.host_round, Role.GUEST: keys.guest_round}
@@ -263,32 +268,34 @@ def deal_slopes(
         for role in sessions
     }
     e = opened[Role.HOST][:, 0] + opened[Role.GUEST][:, 0]
-    values = np.empty((n_rows // GROUP, slopes.n_values(len(masks[0]), len(masks[1])), GROUP), np.uint64)
+    values = np.empty((slopes.n_values(len(masks[0]), len(masks[1])), n_rows // GROUP, GROUP), np.uint64)
     K = slopes.fmt.n_terms
     for k, (cos, sin) in enumerate(waves(r.reshape(-1, GROUP), K)):
-        values[:, 2 * k] = rounded(cos, WAVE_BITS - slopes.wave_bits)
-        values[:, 2 * k + 1] = rounded(sin, WAVE_BITS - slopes.wave_bits)
-    values[:, 2 * K] = e >> np.uint64(slopes.cut)
-    values[:, 2 * K + 1] = (e >> _TOP) << np.uint64(64 - slopes.cut)
+        values[2 * k] = rounded(cos, WAVE_BITS - slopes.wave_bits)
+        values[2 * k + 1] = rounded(sin, WAVE_BITS - slopes.wave_bits)
+    values[2 * K] = e >> np.uint64(slopes.cut)
+    values[2 * K + 1] = (e >> _TOP) << np.uint64(64 - slopes.cut)
     if slopes.fmt.weighted:
         weight_masks = kernels.stream(keys.guest_session, Purpose.WEIGHTS, first_row, n_rows, 1)
-        values[:, 2 * K + 2] = weight_masks.reshape(-1, GROUP) * opened[Role.HOST][:, 2]
+        values[2 * K + 2] = weight_masks.reshape(-1, GROUP) * opened[Role.HOST][:, 2]
     at = slopes.n_first
     for role, other in ((Role.HOST, Role.GUEST), (Role.GUEST, Role.HOST)):
-        table = grouped(U[role], n_columns[role])
-        V = table * opened[other][:, 1][:, np.newaxis]
-        values[:, at : at + n_columns[role]] = V
+        V = values[at : at + n_columns[role]]
+        np.multiply(_planes(U[role], n_columns[role]), opened[other][:, 1], out=V)
         at += n_columns[role]
         add_products(U[role], V, sums.of(role))
     receiver = Role.GUEST if opener is Role.HOST else Role.HOST
-    M = grouped(
-        kernels.stream(rounds[opener], Purpose.SLOPE_COLUMNS, first_row, n_rows, n_columns[opener]), n_columns[opener]
-    )
-    add_cross(U[receiver], M, sums, opener)
-    n_even, n_odd = halves(values.shape[1])
+    add_cross(U[receiver], masks_of_products(rounds[opener], first_row, n_rows, n_columns[opener]), sums, opener)
+    n_even, n_odd = halves(len(values))
     of_host = kernels.stream(keys.host_round, Purpose.DEALT_SLOPES, first_row, n_rows, n_even)
     of_guest = kernels.stream(keys.guest_round, Purpose.DEALT_SLOPES, first_row, n_rows, n_odd)
-    return values[:, 1::2].ravel() - of_guest, values[:, 0::2].ravel() - of_host
+    return values[1::2].ravel() - of_guest, values[0::2].ravel() - of_host
+
+
+def masks_of_products(key: bytes, first_row: int, n_rows: int, n_columns: int) -> Elements:
+    """Return M for some rows, shape (n_columns, n_rows / 8, 8)."""
+    stream = kernels.stream(key, Purpose.SLOPE_COLUMNS, first_row, n_rows, n_columns)
+    return stream.reshape(n_columns, -1, GROUP)
 
 
 def halves(n_values: int) -> tuple[int, int]:
@@ -301,18 +308,18 @@ def halves(n_values: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, eq=False)
 class DealtSlopes:
-    """A party's shares of what was dealt for some rows, each of shape (n_rows / 8, ..., 8)."""
+    """A party's shares of what was dealt for some rows, each of shape (n_rows / 8, 8)."""
 
-    waves: Elements = field(repr=False)
+    waves: Sequence[Elements] = field(repr=False)
     """cos kr and sin kr in turn."""
     upper: Elements = field(repr=False)
     """e without its low bits."""
     top: Elements = field(repr=False)
     """The top bit of e, in its place after rounding."""
-    weighted: Elements = field(repr=False)
-    """U_c e_c; without sample weights nothing."""
+    weighted: Elements | None = field(repr=False)
+    """U_c e_c; None without sample weights."""
     V: dict[Role, Elements] = field(repr=False)
-    """V_A and V_B: a column for each column of the party."""
+    """V_A and V_B, shape (n_columns, n_rows / 8, 8)."""
 
     @classmethod
     def of(
@@ -341,15 +348,15 @@ class DealtSlopes:
         is_host = role is Role.HOST
         own = kernels.stream(key, Purpose.DEALT_SLOPES, first_row, n_rows, n_even if is_host else n_odd)
         even, odd = (own, dealt) if is_host else (dealt, own)
-        values = np.empty((n_rows // GROUP, n_values, GROUP), np.uint64)
-        values[:, 0::2], values[:, 1::2] = grouped(even, n_even), grouped(odd, n_odd)
+        planes = even.reshape(n_even, -1, GROUP), odd.reshape(n_odd, -1, GROUP)
+        values = [planes[number % 2][number // 2] for number in range(n_values)]
         K, first, n_host = slopes.fmt.n_terms, slopes.n_first, n_columns[0]
         return cls(
-            waves=values[:, : 2 * K],
-            upper=values[:, 2 * K],
-            top=values[:, 2 * K + 1],
-            weighted=values[:, 2 * K + 2 : first],
-            V={Role.HOST: values[:, first : first + n_host], Role.GUEST: values[:, first + n_host :]},
+            waves=values[: 2 * K],
+            upper=values[2 * K],
+            top=values[2 * K + 1],
+            weighted=values[2 * K + 2] if slopes.fmt.weighted else None,
+            V={Role.HOST: np.stack(values[first : first + n_host]), Role.GUEST: np.stack(values[first + n_host :])},
         )
 
 
@@ -367,7 +374,8 @@ def slope_share(slopes: SlopeFormat, role: Role, dealt: DealtSlopes, z: ElementV
     hashes = zs
     for k, ((cos, sin), g) in enumerate(zip(waves(zs, slopes.fmt.n_terms), slopes.coef, strict=True)):
         by_cos, by_sin = rounded(cos * g, WAVE_BITS), rounded(sin * g, WAVE_BITS)
-        share += by_cos * dealt.waves[:, 2 * k] + by_sin * dealt.waves[:, 2 * k + 1]
+        share += by_cos * dealt.waves[2 * k]
+        share += by_sin * dealt.waves[2 * k + 1]
         hashes = (hashes << np.uint64(13) | hashes >> np.uint64(51)) + (by_cos + (by_sin << np.uint64(32)))
     return share, digest_of(hashes)
 
@@ -389,22 +397,22 @@ def add_own_block(own: Columns, D: ElementVector, h: Elements, V: Elements, sums
         own: X.
         D: X - U.
         h: o and the party's own part of g, shape (n_rows / 8, 8).
-        V: its share of V, shape (n_rows / 8, n_own, 8).
+        V: its share of V, shape (n_own, n_rows / 8, 8).
         sums: its shares of the block, shape (n_own, n_own).
     """
-    add_products(own, _columns(own, len(sums)) * h[:, np.newaxis], sums)
+    add_products(own, _planes(own, len(sums)) * h, sums)
     _add_symmetric(D, V, sums)
 
 
 def add_other_block(D: ElementVector, g: Elements, V: Elements, sums: NDArray[np.uint64]) -> None:
     """Add a party's part of the block of the other's columns: D'g D + D'V + (D'V)'; see `add_own_block`."""
-    add_products(D, grouped(D, len(sums)) * g[:, np.newaxis], sums)
+    add_products(D, _planes(D, len(sums)) * g, sums)
     _add_symmetric(D, V, sums)
 
 
-def slope_columns(own: Columns, h: Elements, V: Elements) -> Elements:
-    """Return the opener's share of Y = T X: h X + V, shape (n_rows / 8, n_own, 8)."""
-    return _columns(own, V.shape[1]) * h[:, np.newaxis] + V
+def slope_columns(columns: Columns, h: Elements, V: Elements) -> Elements:
+    """Return a share of Y = T X, shape (n_columns, n_rows / 8, 8): X and o + g at the opener, D and g at the other."""
+    return _planes(columns, len(V)) * h + V
 
 
 def add_cross(columns: Columns, Y: Elements, sums: Information, opener: Role) -> None:
@@ -417,15 +425,14 @@ def add_products(columns: Columns, vectors: Elements, sums: NDArray[np.uint64], 
 
     Args:
         columns: X, shape (n_rows * n_columns,).
-        vectors: Y, shape (n_rows / 8, n_vectors, 8).
+        vectors: Y, shape (n_vectors, n_rows / 8, 8).
         sums: shape (n_vectors, n_columns).
         is_transposed: whether `sums` has the shape (n_columns, n_vectors).
     """
-    n_vectors = vectors.shape[1]
     n_columns = sums.shape[0] if is_transposed else sums.shape[1]
-    for number in range(n_vectors):
+    for number, vector in enumerate(vectors):
         total = np.zeros(n_columns, np.uint64)
-        kernels.add_products(columns, np.ascontiguousarray(vectors[:, number]).ravel(), total)
+        kernels.add_products(columns, vector.ravel(), total)
         target = sums[:, number] if is_transposed else sums[number]
         target += total
 
@@ -436,6 +443,7 @@ def _add_symmetric(D: ElementVector, V: Elements, sums: NDArray[np.uint64]) -> N
     sums += products + products.T
 
 
-def _columns(table: Columns, n_columns: int) -> Elements:
+def _planes(table: Columns, n_columns: int) -> Elements:
+    """Return the elements of a table column by column, shape (n_columns, n_rows / 8, 8)."""
     elements = table.astype(np.int64).view(np.uint64) if table.dtype == np.int32 else table.view(np.uint64)
-    return grouped(elements, n_columns)
+    return np.ascontiguousarray(grouped(elements, n_columns).transpose(1, 0, 2))

@@ -9,7 +9,8 @@
 | the baseline, g~_k = eta_k g_k | `sgd.Sgd` |
 
 `lbfgs` is not in the paper. With protocol `paillier` it is `lbfgs.Lbfgs`, which takes exact steps because the Taylor
-loss is quadratic. With protocol `shares` it is `quasi_newton.QuasiNewton`, for the logistic loss.
+loss is quadratic. With protocol `shares` it is `quasi_newton.QuasiNewton`, for the logistic loss; with an L1 penalty or
+folds, `proximal.ProximalNewton`.
 
 The losses and their derivatives, for `paillier` (2) to (4) and (6), are in `common.protocol.taylor` and
 `common.protocol.logistic`.

@@ -238,7 +238,7 @@ class QuasiNewton:
             self._gradient = np.append(gradient[:-1], 0.0)
             self._is_assumed = True
         self._scale = 1 / (rate * (1 - rate))
-        step = _within(MAX_FIRST_STEP, -self._scale * self._gradient)
+        step = within(MAX_FIRST_STEP, -self._scale * self._gradient)
         if self._intercept:
             step[-1] = (rate - 0.5) * float(step @ step)
         self.trial = self.base + step
@@ -252,16 +252,16 @@ class QuasiNewton:
         """Choose the trial point for the base point, whose gradient is given."""
         if self._pairs:
             self._descent = two_loop(gradient, self._pairs)
-            flattest = _largest_inverse_curvature(self._pairs)
+            flattest = largest_inverse_curvature(self._pairs)
         else:
-            self._descent = _within(MAX_FIRST_STEP, self._scale * gradient)
+            self._descent = within(MAX_FIRST_STEP, self._scale * gradient)
             flattest = self._scale
         flattest = max(flattest, self._least_flattest)
         if self._failures == 0:
             self._gaps.append(max(float(gradient @ self._descent), flattest * float(gradient @ gradient)) / 2)
         else:
             # With H right along the step that failed, the new one is shorter. This bounds it if H is wrong elsewhere.
-            self._descent = _within(float(np.linalg.norm(self.trial - self.base)) / 2, self._descent)
+            self._descent = within(float(np.linalg.norm(self.trial - self.base)) / 2, self._descent)
         self.trial = self.base - self._descent
         if self._is_assumed and self._failures >= MAX_FAILURES_AT_START:
             self.trial = self.base
@@ -277,7 +277,7 @@ def _rate_with_entropy(loss: float) -> float:
     return high
 
 
-def _largest_inverse_curvature(pairs: CurvaturePairs) -> float:
+def largest_inverse_curvature(pairs: CurvaturePairs) -> float:
     """Return the largest eigenvalue of the sum of s s' / s'y over the pairs, of which there is at least one."""
     # The nonzero eigenvalues are those of the small matrix of the products between the vectors s / sqrt(s'y).
     scale = np.sqrt([s @ y for s, y in pairs])
@@ -285,7 +285,7 @@ def _largest_inverse_curvature(pairs: CurvaturePairs) -> float:
     return float(np.linalg.eigvalsh(products / np.outer(scale, scale))[-1])
 
 
-def _within(limit: float, step: FloatVector) -> FloatVector:
+def within(limit: float, step: FloatVector) -> FloatVector:
     """Return the step, shortened to the limit if it is longer."""
     length = float(np.linalg.norm(step))
     return step * (limit / length) if length > limit else step

@@ -1,6 +1,6 @@
 """The Paillier protocol at the coordinator: C of the paper, which has the private key and sends the steps."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gmpy2 import mpz
@@ -97,6 +97,9 @@ class PaillierComputation:
     def allowed(self) -> Mapping[Role, tuple[int, int]]:
         """One ciphertext per column in each of two vectors, and one for the loss."""
         return {party: (2 * count + 1, 0) for party, count in self._n_columns.items()}
+
+    penalty: FloatVector | None = None
+    fold_sizes: Sequence[int] = ()
 
     @property
     def gradient_error(self) -> float:

@@ -73,7 +73,7 @@ class FullBatchOptimiser(Protocol):
         ...
 
 
-def full_batch_search(optimiser: FullBatchOptimiser, job: JobConfig) -> Search:
+def full_batch_search(optimiser: FullBatchOptimiser, job: JobConfig, fold: int = 0) -> Search:
     """Move the base point until the loss is estimated to be within the tolerance of the minimum.
 
     Each round is an epoch. The search stops when the optimiser's gap is within the tolerance. The paper stops on the
@@ -91,6 +91,7 @@ def full_batch_search(optimiser: FullBatchOptimiser, job: JobConfig) -> Search:
     Args:
         optimiser: at the start.
         job: the job's settings.
+        fold: the fold that is left out, from 1 up; 0 for none.
     """
     stopping = EarlyStopping(job)
 
@@ -107,7 +108,7 @@ def full_batch_search(optimiser: FullBatchOptimiser, job: JobConfig) -> Search:
         reached = None if math.isinf(optimiser.loss) else optimiser.loss
         base = optimiser.base
         evaluate = base if stopping.is_due(epoch) and base.any() and reached is not None else None
-        seen = yield Probe(optimiser.trial, Batch(epoch), note=note, reached=reached, evaluate=evaluate)
+        seen = yield Probe(optimiser.trial, Batch(epoch, fold=fold), note=note, reached=reached, evaluate=evaluate)
         note = None
         if seen is None or seen.gradient is None or not seen.is_finite:
             cuts += 1

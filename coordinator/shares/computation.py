@@ -106,11 +106,15 @@ class SharesComputation:
         norm_bits = {party: each.norm_bits for party, each in sizes.items()}
         spread_bits = {party: each.spread_bits for party, each in sizes.items()}
         self._range = Range(norm_bits, spread_bits, self._fmt.series.period, n_columns)
-        penalty = [each.penalty if job.l2 > 0 else np.zeros(n_columns[party]) for party, each in sizes.items()]
+        diagonals = [each.penalty if job.is_penalised else np.zeros(n_columns[party]) for party, each in sizes.items()]
+        self.penalty: FloatVector = np.concatenate(diagonals)
+        self.fold_sizes = [each.n_real for each in self._rows.sections] if job.folds is not None else []
+        # With folds or an L1 penalty, the optimiser adds the penalty.
+        l2 = 0.0 if job.folds is not None or job.has_l1 else job.l2
         self.start = np.concatenate([each.start for each in sizes.values()]) if job.start_from is not None else None
         self.is_weighted = guest.weight_bits is not None
         self._objective = Objective(
-            curvature=job.l2 * np.concatenate(penalty),
+            curvature=l2 * self.penalty,
             weight_of_a_row=guest.total_weight / n_train if self.is_weighted else 1.0,
         )
         self._products = LabelProducts(self._rows, n_columns, keys)
@@ -118,7 +122,7 @@ class SharesComputation:
         self._phase = phase
         self._information: InformationPlan | None = None
         if job.inference:
-            slopes = SlopeFormat(self._fmt, n_train)
+            slopes = SlopeFormat(self._fmt, n_train, max(each.fourth_bits for each in sizes.values()))
             self._information = InformationPlan.of(slopes, self._rows, n_columns[Role.HOST], n_columns[Role.GUEST])
         self._step: InformationOpening | None = None
         """The open attempt at the step of inference."""
@@ -152,7 +156,7 @@ class SharesComputation:
         """See `computation.Computation.open`."""
         if plan.information:
             return self._open_step(plan, key)
-        rows = self._rows.range_of(plan.batch)
+        rows = self._rows.selection(plan.batch)
         holdout = None if plan.evaluate_at is None else self._rows.holdout
         deal = self._dealing.begin(key, rows if needs_scores(plan) else None, holdout)
         return SharesOpening(
@@ -161,7 +165,6 @@ class SharesComputation:
             key,
             rows=rows,
             n_padded=self._rows.training.n_rows,
-            numbers=self._rows.numbers_of(plan.batch),
             deal=deal,
             dealing=self._dealing,
             products=self._products,
@@ -200,6 +203,7 @@ class SharesComputation:
             party: replace(
                 begin,
                 loss=None,
+                fourth_bits=self._information.slopes.fourth_bits if plan.information and self._information else 0,
                 shares=RoundShares(
                     weights=None if weights is None else weights[party],
                     holdout=None if holdout is None else holdout[party],
@@ -261,11 +265,11 @@ def _checked(job: JobConfig, party: Role, ready: Ready) -> SharesReady:
     sizes = ready.shares
     if sizes is None:
         raise ProtocolError(f"the {party} is ready for another protocol than shares, which the job asks for")
-    n_penalty = ready.n_columns if job.l2 > 0 else 0
+    n_penalty = ready.n_columns if job.is_penalised else 0
     is_weighted = sizes.weight_bits is not None
     wrong = {
         "number of hold-out rows": sizes.n_holdout < (job.evaluate_every is not None),
-        "size of its values": max(abs(sizes.norm_bits), abs(sizes.spread_bits)) > MAX_NORM_BITS,
+        "size of its values": max(abs(sizes.norm_bits), abs(sizes.spread_bits), abs(sizes.fourth_bits)) > MAX_NORM_BITS,
         "penalty": sizes.penalty.shape != (n_penalty,) or not (np.isfinite(sizes.penalty) & (sizes.penalty >= 0)).all(),
         "start": sizes.start.shape != (0 if job.start_from is None else ready.n_columns,)
         or not np.isfinite(sizes.start).all(),

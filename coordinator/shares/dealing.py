@@ -15,7 +15,7 @@ from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.protocol.messages import ElementPiece, Envelope, Kind, RoundKey, RowsDone
 from trilateral.common.protocol.phases import Phase, no_phase
 from trilateral.common.protocol.shares.bounds import window_rows
-from trilateral.common.protocol.shares.rows import RowPlan, RowRange, Section
+from trilateral.common.protocol.shares.rows import RowPlan, RowRange, Section, Selection
 from trilateral.common.protocol.shares.session import StreamKeys
 from trilateral.common.shares import kernels
 from trilateral.common.shares.format import Format
@@ -84,7 +84,7 @@ class Dealing:
         self._current: Deal | None = None
         self._ahead: Deal | None = None
 
-    def begin(self, key: RoundKey, rows: Section | None, holdout: Section | None) -> Deal:
+    def begin(self, key: RoundKey, rows: Selection | None, holdout: Section | None) -> Deal:
         """Begin to deal for an attempt. Drop what was dealt for earlier ones, and ahead for any other.
 
         Args:
@@ -152,7 +152,7 @@ class Dealing:
 
     # --- inside
 
-    def _new(self, key: RoundKey, rows: Section | None) -> Deal:
+    def _new(self, key: RoundKey, rows: Selection | None) -> Deal:
         masks, holdout_masks = self.masks(key)
         sums = DealerSums.zeros(self._n_columns[Role.HOST], self._n_columns[Role.GUEST])
         blocks, n_rows = (iter(()), 0) if rows is None else (rows.blocks(), rows.n_rows)
@@ -166,7 +166,7 @@ class Dealing:
         if not current.is_complete:
             return current
         if self._ahead is None and self._rows.n_sections == 1 and current.key.round < self._max_rounds:
-            self._ahead = self._new(RoundKey(current.key.round + 1, 1), self._rows.training)
+            self._ahead = self._new(RoundKey(current.key.round + 1, 1), self._rows.all_selected)
         return None if self._ahead is None or self._ahead.is_complete else self._ahead
 
     def _has_room(self) -> bool:

@@ -6,6 +6,7 @@ the rounding errors of single rows, which depend on masks that the coordinator k
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from trilateral.common.base.arrays import ElementVector, FloatVector
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.protocol.messages import ElementPiece, Evaluation, Kind, RoundKey
-from trilateral.common.protocol.shares.rows import Section
+from trilateral.common.protocol.shares.rows import Selection
 from trilateral.common.shares.format import Format
 from trilateral.common.shares.ring import decode, join_shares
 from trilateral.coordinator.plan import Observation, RoundPlan
@@ -53,7 +54,6 @@ class SharesOpening:
         rows: the training rows of the attempt.
         n_padded: all training rows of the job, padding included. The bits that a sum of any batch drops cover them,
             since a whitened column may have one value of sqrt(n_train).
-        numbers: the numbers of their sections.
         deal: what is dealt for the attempt.
         dealing: learns that a party needs no more.
         products: the label products of the session.
@@ -66,9 +66,8 @@ class SharesOpening:
         plan: RoundPlan,
         key: RoundKey,
         *,
-        rows: Section,
+        rows: Selection,
         n_padded: int,
-        numbers: range,
         deal: Deal,
         dealing: Dealing,
         products: LabelProducts,
@@ -79,7 +78,6 @@ class SharesOpening:
         self._key = key
         self._rows = rows
         self._n_padded = n_padded
-        self._numbers = numbers
         self._deal = deal
         self._dealing = dealing
         self._products = products
@@ -129,7 +127,7 @@ class SharesOpening:
             gradient = self._objective.gradient(decode(joined, fmt.gradient_bits), n_rows, point)
         total = self._objective.weight_of_a_row * n_rows * math.log(2)
         if needs_scores(self._plan):
-            own = self._deal.sums.loss + self._linear(point, self._numbers)
+            own = self._deal.sums.loss + self._linear(point, self._rows.numbers)
             total = self._loss(fmt, self._n_gradient, own, self._n_padded)
         holdout_loss = None
         if self._holdout_point is not None and self._deal.holdout is not None:
@@ -155,9 +153,9 @@ class SharesOpening:
         """
         if needs_scores(self._plan):
             return np.concatenate([self._deal.sums.host, self._deal.sums.guest])
-        return self._products.own(self._numbers) << np.uint64(self._fmt.f_d - 1)
+        return self._products.own(self._rows.numbers) << np.uint64(self._fmt.f_d - 1)
 
-    def _linear(self, point: FloatVector, numbers: range) -> ElementVector:
+    def _linear(self, point: FloatVector, numbers: Sequence[int]) -> ElementVector:
         """The coordinator's share of the linear part of a loss: w.G / 2. The parties know the mask in G, and not w."""
         weights = self._fmt.encode_loss_weights(point)
         total: ElementVector = (weights * self._products.masked(numbers)).sum(keepdims=True, dtype=np.uint64)

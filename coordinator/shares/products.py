@@ -10,7 +10,7 @@ that only the parties have, and learns w.h / 2 as a part of one number, the loss
 times N. Nothing here grows with the rows: a section has one number for each column.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -58,13 +58,13 @@ class LabelProducts:
         """Work on one more block of the coordinator's own shares; return False if all blocks are done."""
         return next(self._work, None) is not None
 
-    def own(self, numbers: range) -> ElementVector:
+    def own(self, numbers: Sequence[int]) -> ElementVector:
         """Return the coordinator's share of h, summed over some sections, shape (n_columns,)."""
         while self.prepare():
             pass
         return self._sum(self._own, numbers)
 
-    def masked(self, numbers: range) -> ElementVector:
+    def masked(self, numbers: Sequence[int]) -> ElementVector:
         """Return G = h + N, summed over some sections, shape (n_columns,)."""
         host, guest = (self._masked[party].elements for party in PARTIES)
         return self._sum(host, numbers) + self._sum(guest, numbers) + self.own(numbers)
@@ -74,8 +74,8 @@ class LabelProducts:
         """The number of the hold-out rows among the sections."""
         return range(self._rows.n_sections, self._n_vectors)
 
-    def _sum(self, vectors: ElementVector, numbers: range) -> ElementVector:
-        chosen = vectors.reshape(self._n_vectors, self._n_columns)[numbers.start : numbers.stop]
+    def _sum(self, vectors: ElementVector, numbers: Sequence[int]) -> ElementVector:
+        chosen = vectors.reshape(self._n_vectors, self._n_columns)[list(numbers)]
         total: ElementVector = chosen.sum(axis=0, dtype=np.uint64)
         return total
 

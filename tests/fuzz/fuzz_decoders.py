@@ -79,6 +79,7 @@ SEEDS: list[Message] = [
         shares=RoundShares(WEIGHTS, WEIGHTS),
         information=True,
     ),
+    BeginRound(KEY, np.zeros(0), Batch(2, fold=3, held_out=True), gradient=False, shares=RoundShares(WEIGHTS)),
     FinishJob(4, STEP, 0.4, 3, "the loss no longer changes", 0.45, SHARES, OwnCovariance(STEP, ("a warning",))),
     IdChallenge(bytes(32), 120, 3, bytes(32), 4),
     IdProof(bytes(32), bytes(32), 3, bytes(32)),

@@ -675,6 +675,28 @@ def metrics_where_it_listens(setting: Setting) -> None:
     setting.settings[Role.GUEST]["metrics"] = {"listen": setting.settings[Role.GUEST]["listen"]}
 
 
+def online_where_it_listens(setting: Setting) -> None:
+    setting.settings[Role.GUEST]["online"] = {"listen": setting.settings[Role.GUEST]["listen"]}
+
+
+def scored_online(setting: Setting, dataset: str = DATASET, **policy: Any) -> None:
+    host = setting.settings[Role.HOST]
+    host["online"] = {"precompute": [{"job": "churn", "dataset": dataset}]}
+    host["policy"] = host.get("policy", {}) | policy
+
+
+def online_without_permission(setting: Setting) -> None:
+    scored_online(setting)
+
+
+def online_without_a_dataset(setting: Setting) -> None:
+    scored_online(setting, "other", allow_prediction=True)
+
+
+def online_without_a_model(setting: Setting) -> None:
+    scored_online(setting, allow_prediction=True)
+
+
 def metrics_on_all_of_where_it_listens(setting: Setting) -> None:
     port = setting.settings[Role.GUEST]["listen"].rpartition(":")[2]
     setting.settings[Role.GUEST]["metrics"] = {"listen": f"0.0.0.0:{port}"}
@@ -884,6 +906,25 @@ LOCAL = [
     Case(metrics_where_it_listens, PROBLEM, "metrics.listen: 127.0.0.1:PORT has the same port as `listen`, 127.0.0.1"),
     Case(
         metrics_on_all_of_where_it_listens, PROBLEM, "metrics.listen: 0.0.0.0:PORT has the same port as `listen`, 127"
+    ),
+    Case(online_where_it_listens, PROBLEM, "online.listen: 127.0.0.1:PORT has the same port as `listen`, 127.0.0.1"),
+    Case(
+        online_without_permission,
+        PROBLEM,
+        f"online.precompute: job churn with dataset {DATASET}: the host refuses the prediction under policy.allow_pred",
+        at=Role.HOST,
+    ),
+    Case(
+        online_without_a_dataset,
+        PROBLEM,
+        "online.precompute: job churn with dataset other: the host has no dataset named other",
+        at=Role.HOST,
+    ),
+    Case(
+        online_without_a_model,
+        NOTE,
+        f"online.precompute: job churn with dataset {DATASET}: there is no model yet",
+        at=Role.HOST,
     ),
     Case(metrics_in_use_beside_a_port_left_open, PROBLEM, "metrics.listen: 127.0.0.1:"),
     Case(metrics_for_all_to_read, WARNING, "metrics.listen: anyone who can connect to 0.0.0.0:0 can read names"),

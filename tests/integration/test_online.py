@@ -383,6 +383,19 @@ async def test_many_requests_at_a_time_get_their_own_scores(world: World) -> Non
     assert len(world.audit("GetList")) == 1
 
 
+async def test_requests_at_the_limit_get_exactly_what_is_left(world: World) -> None:
+    """Answers that come at the same time are counted together."""
+    ids = [*expected(world).index][:20]
+    async with world.serving() as session:
+        await session.score(JOB.name, NEW, ids[:1])
+        world.set_policy(max_scores_a_day=12)
+        asked = (session.score(JOB.name, NEW, [one]) for one in ids)
+        got = await asyncio.gather(*asked, return_exceptions=True)
+    assert sum(isinstance(each, PolicyError) for each in got) == 9
+    assert sum(isinstance(each, list) for each in got) == 11
+    assert world.given == (12, 12)
+
+
 # --- HTTP
 
 
@@ -486,8 +499,8 @@ async def test_a_guest_that_tries_out_ids_learns_no_more_than_the_host_has_count
     """Its own file is as lax as it can be, and its features are invented, so that it may ask for any ID."""
     world.change(Role.GUEST, online=OnlineConfig(max_per_second=1e9))
     if not protected:
-        monkeypatch.setattr("trilateral.host_party.online.check_scores", lambda *_: None)
-        monkeypatch.setattr("trilateral.host_party.online.spend_scores", lambda *_: 0)
+        monkeypatch.setattr("trilateral.host_party.online_counts.check_scores", lambda *_: None)
+        monkeypatch.setattr("trilateral.host_party.online_counts.spend_scores", lambda *_: 0)
     tried = [f"new-{number:05d}" for number in range(0, 200)]
     found: list[str] = []
     async with world.serving() as session:

@@ -234,7 +234,7 @@ def test_a_check_counts_the_sets_at_the_owner_alone(tmp_path: Path) -> None:
     configs = owned_by(Role.HOST, tmp_path)
     counts = pd.read_csv(tmp_path / "host.csv")["sample"].value_counts()
     texts = {role: "\n".join(each.text for each in check_tables(configs[role], JOB)) for role in PARTIES}
-    sets = f"{counts['val']} hold-out rows, {counts['test']} rows of test, {counts['oot']} rows of out_of_time"
-    assert f"{counts['dev']} training rows, {sets}" in texts[Role.HOST]
+    sets = f"{counts['val']} rows of valid, {counts['test']} rows of test, {counts['oot']} rows of out_of_time"
+    assert f"{counts['dev']} training rows, {sets}, {counts['none']} unused rows and" in texts[Role.HOST]
     assert "a column of the other party decides which rows train" in texts[Role.GUEST]
-    assert f"{N_ROWS} training rows, 0 hold-out rows" in texts[Role.GUEST]
+    assert f"{N_ROWS} training rows, 0 hold-out rows and" in texts[Role.GUEST]

@@ -66,7 +66,7 @@ def exact_covariance(tables: Tables, coef: FloatVector) -> FloatMatrix:
     """The inverse of the Fisher information in floating point, for sample weights of mean 1."""
     X, c = tables.joined.columns, tables.joined.sample_weights
     slopes = logistic.slope(X @ coef) * (1 if c is None else c / c.mean())
-    return np.linalg.inv(X.T @ (X * slopes[:, np.newaxis]))
+    return np.asarray(np.linalg.inv(X.T @ (X * slopes[:, np.newaxis])), dtype=np.float64)
 
 
 def errors_of(outcome: Outcome) -> FloatVector:
@@ -167,7 +167,7 @@ def test_the_coordinator_deals_no_further_ahead_than_a_window(private_key: Priva
         if isinstance(message, ElementPiece) and message.kind is Kind.DEALT_SLOPES:
             dealt[envelope.to] = message.offset + message.n_rows
             largest = max(largest, dealt[envelope.to] - min(done.values()))
-        elif isinstance(message, RowsDone) and sum(dealt.values()):
+        elif isinstance(message, RowsDone) and max(dealt.values()) > 0:
             done[sender] = message.n_rows
         return [envelope]
 

@@ -233,7 +233,7 @@ class Transcript:
         self.fmt = Format.of(n_train, offer.max_score, challenge.weight_bits)
         plan = RowPlan.of(Batches.of(offer, n_train), 0)
         self.information = InformationPlan.of(
-            SlopeFormat(self.fmt, n_train), plan, self.n_columns[Role.HOST], self.n_columns[Role.GUEST]
+            SlopeFormat(self.fmt, n_train, 0), plan, self.n_columns[Role.HOST], self.n_columns[Role.GUEST]
         )
         self.begun = {each.key: each for each in traffic if isinstance(each, BeginRound)}
         self.draws = self._draws(traffic)
@@ -318,15 +318,16 @@ class Transcript:
                 width = 1 + (weighted and sender is Role.HOST)
                 n = len(piece.elements) // piece.n_rows
                 parts = [(Purpose.OPENED, width, width - n, n)]
-            case Kind.DEALT_SLOPES, _:
-                n = self.information.n_dealt[to]
-                parts = [(Purpose.DEALT_SLOPES, n, 0, n)]
+            case ((Kind.DEALT_SLOPES | Kind.SLOPE_COLUMNS), _):
+                # Their elements have the order of the numbers, whatever the rows.
+                first = piece.offset * len(piece.elements) // piece.n_rows
+                purpose = Purpose.DEALT_SLOPES if is_dealt else Purpose.SLOPE_COLUMNS
+                numbers = first + np.arange(len(piece.elements))
+                yield Masked((dealer, int(purpose)), numbers, piece.elements, -1)
+                return
             case ((Kind.MASKED_SLOPES | Kind.ROUNDED_SLOPES | Kind.UNWEIGHTED_SLOPES), _):
                 first = (Kind.MASKED_SLOPES, Kind.ROUNDED_SLOPES, Kind.UNWEIGHTED_SLOPES).index(piece.kind)
                 parts = [(Purpose.SLOPES, self.information.slopes.n_masks(sender), first, 1)]
-            case Kind.SLOPE_COLUMNS, _:
-                n = self.information.n_opened
-                parts = [(Purpose.SLOPE_COLUMNS, n, 0, n)]
         yield from self._of_rows(piece, dealer, parts)
 
     def _of_rows(self, piece: ElementPiece, key: bytes, parts: list[tuple[Purpose, int, int, int]]) -> Iterator[Masked]:

@@ -4,7 +4,7 @@ It is the coordinator's counterpart in tests. It keeps no rule of secrecy, and i
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -231,7 +231,7 @@ class SimulatedParties:
             return
         begin = begins[Role.HOST]
         assert begin.shares is not None
-        ranges = [self.rows.range_of(begin.batch)] if begin.shares.weights is not None else []
+        ranges = [*self.rows.selection(begin.batch).ranges] if begin.shares.weights is not None else []
         ranges += [self.rows.holdout] if begin.shares.holdout is not None else []
         blocks = [block for one in ranges for block in one.blocks()]
         done = 0
@@ -297,8 +297,8 @@ class SimulatedParties:
 
     def _sums(self, key: RoundKey, begins: Mapping[Role, BeginRound]) -> Mapping[Role, ElementVector]:
         fmt, begin = self.fmt, begins[Role.HOST]
-        training = self.rows.range_of(begin.batch)
-        numbers = self.rows.numbers_of(begin.batch)
+        selection = self.rows.selection(begin.batch)
+        (training,), numbers = selection.ranges, selection.numbers
         assert begin.shares is not None
         out: dict[Role, list[ElementVector]] = {party: [] for party in PARTIES}
         drops: list[int] = []
@@ -336,7 +336,13 @@ class SimulatedParties:
         }
 
     def _of_range(
-        self, key: RoundKey, rows: Section, weights: Mapping[Role, WeightShares], numbers: range, *, gradient: bool
+        self,
+        key: RoundKey,
+        rows: Section,
+        weights: Mapping[Role, WeightShares],
+        numbers: Sequence[int],
+        *,
+        gradient: bool,
     ) -> tuple[Mapping[Role, ElementVector], Mapping[Role, ElementVector]]:
         fmt, n_guest = self.fmt, self.X[Role.GUEST].shape[1]
         is_holdout = rows.first == self.rows.holdout.first and rows.n_real == self.table.n_holdout > 0

@@ -20,7 +20,7 @@ from trilateral.common.config.job import JobConfig, Lbfgs, Sgd, Sqn
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.assessment import CalibrationReport, Reliability, ReliabilityBin
 from trilateral.common.data.model.calibration import InterceptOnly, Isotonic, Platt, Uncalibrated
-from trilateral.common.data.model.model_file import DataSummary, EvaluatedEpoch, PartyModel
+from trilateral.common.data.model.model_file import ComparedPenaltyRow, DataSummary, EvaluatedEpoch, PartyModel
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.preprocessing.splines import Spline
 from trilateral.common.data.preprocessing.terms import CategoryColumn, EncodedColumn, InteractionColumn, NumberColumn
@@ -78,6 +78,7 @@ def test_the_readme_is_short_and_each_of_its_sources_is_given_and_used() -> None
         [name for name in PartyModel.model_fields if name != "data"],
         [f"data.{name}" for name in DataSummary.model_fields],
         list(EvaluatedEpoch.model_fields),
+        list(ComparedPenaltyRow.model_fields),
         [field.name for field in fields(Preprocessing)],
         [name for each in COLUMNS for name in each.model_fields],
         [field.name for field in fields(HoldoutMetrics)],
@@ -85,7 +86,18 @@ def test_the_readme_is_short_and_each_of_its_sources_is_given_and_used() -> None
         [name for each in (CalibrationReport, Reliability, ReliabilityBin) for name in each.model_fields],
         HISTORY,
     ],
-    ids=["model", "data", "evaluations", "preprocessing", "columns", "metrics", "calibration", "report", "history"],
+    ids=[
+        "model",
+        "data",
+        "evaluations",
+        "search",
+        "preprocessing",
+        "columns",
+        "metrics",
+        "calibration",
+        "report",
+        "history",
+    ],
 )
 def test_every_field_of_a_jobs_files_is_described(names: list[str]) -> None:
     rows = [line for line in (ROOT / "docs/files.md").read_text().split("\n") if line.startswith("| `")]

@@ -13,9 +13,11 @@ CSV_COLUMNS = ("term", "weight", "standardised_weight", "odds_ratio_per_unit", "
 INTERCEPT = "(intercept)"
 NOTES = (
     "This is one party's part. The score of a person is the sum of both parties' parts, including both intercepts.",
-    "feature_names_in_ are terms in units of the table: a numeric column is one term, and a category is 0 or 1.",
+    "feature_names_in_ are terms: a numeric column is one term in units of the table, and a category is 0 or 1. "
+    "Transforms, splines, interactions, and categories that are one number make terms in units of their own.",
     "`columns` describes how a table becomes terms. A missing number is replaced with `fill`, then clipped to `lower` "
     "and `upper`. Without these steps, rows with missing values or values outside the limits get other scores.",
+    "Clipping limits and the knots of splines may be values of single training rows.",
     "The sigmoid of a score is not a calibrated probability. The guest's `calibration` maps scores to probabilities.",
 )
 

@@ -67,6 +67,23 @@ class EvaluatedEpoch(Settings):
     """Quality figures on the hold-out rows, with the plain sigmoid as probabilities."""
 
 
+class ComparedPenaltyRow(Settings):
+    """A penalty of a cross-validation, and how good the models with it are on rows outside of their training."""
+
+    l1: Finite
+    """Strength of the L1 penalty."""
+    l2: Finite
+    """Strength of the L2 penalty."""
+    loss: Finite | None
+    """Mean log loss on the folds, without penalty; null if a fit had none, because values were out of range."""
+    standard_error: Finite | None
+    """Standard error of that mean, from its differences between the folds."""
+    n_terms: Finite
+    """Training columns of both parties with a weight other than 0, without the intercept: the mean over the folds."""
+    chosen: bool
+    """Whether the model has this penalty."""
+
+
 class PartyModel(Settings):
     """One party's part of a model.
 
@@ -131,6 +148,8 @@ class PartyModel(Settings):
     """Guest only: the evaluations during the training, if the job has any. Under the protocol on shares, only the
     coordinator is told them."""
 
+    search: list[ComparedPenaltyRow] = Field(default_factory=list)
+    """Guest only: the penalties that a job with `folds` has compared, the strongest first."""
     inference: Inference | None = None
     """The accuracy of the weights, if the job has `inference`. Files of release 0.1.0 lack it."""
 
@@ -218,6 +237,17 @@ class PartyModel(Settings):
             evaluations=[
                 EvaluatedEpoch(round=each.key.round, epochs=each.epochs, metrics=each.metrics)
                 for each in result.evaluations
+            ],
+            search=[
+                ComparedPenaltyRow(
+                    l1=each.l1,
+                    l2=each.l2,
+                    loss=each.loss,
+                    standard_error=each.standard_error,
+                    n_terms=each.n_terms,
+                    chosen=each.is_chosen,
+                )
+                for each in result.compared
             ],
         )
 

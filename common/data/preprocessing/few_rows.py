@@ -23,6 +23,9 @@ CONSTANT = 1e-12
 _RANK = 1e-6
 """Mixtures of standardised terms below this share of the largest are rounding errors, see `whitening`."""
 
+_ROUNDING = 1e-10
+"""A term is constant if it varies by no more than this share of its mean."""
+
 
 def is_constant(smallest: float, largest: float) -> bool:
     """Return whether the values of a column, from its smallest to its largest, count as equal."""
@@ -74,18 +77,20 @@ def leverage(blocks: Callable[[], Iterable[FloatMatrix]]) -> Leverage:
 
     Args:
         blocks: returns the terms of the training rows in blocks of shape (n_block_rows, n_terms), the same at each
-            call. Terms of rows must not be needed after the next block.
+            call. There is at least one row.
     """
-    n_rows, total = 0, np.zeros(1)
+    triangle: FloatMatrix | None = None
     for block in blocks():
-        n_rows += len(block)
-        total = total + block.sum(axis=0)
-    mean = total / n_rows
-    triangle: FloatMatrix = np.zeros((0, len(mean)))
-    for block in blocks():
-        triangle = np.asarray(np.linalg.qr(np.vstack([triangle, block - mean]), mode="r"), dtype=np.float64)
+        with_ones = np.column_stack([np.ones(len(block)), block])
+        stacked = with_ones if triangle is None else np.vstack([triangle, with_ones])
+        triangle = np.asarray(np.linalg.qr(stacked, mode="r"), dtype=np.float64)
+    if triangle is None:
+        raise ValueError("a leverage needs rows")
+    # The first row of the triangle is that of the ones, so the rest is the triangle of the centred terms.
+    first, triangle = triangle[0], triangle[1:, 1:]
+    mean = first[1:] / first[0]
     size = np.sqrt(np.sum(triangle**2, axis=0))
-    size[size == 0] = 1
+    size[size <= _ROUNDING * np.abs(first[1:])] = np.inf  # A constant term says nothing.
     _, s, Vt = np.linalg.svd(triangle / size, full_matrices=False)
     kept = s > _RANK * s[0]
     orthonormal = Vt[kept].T / s[kept] / size[:, np.newaxis]

@@ -172,7 +172,7 @@ def _check_names(features: Features, config: PreprocessingConfig) -> None:
 
 
 def fit_scales(
-    columns: tuple[FittedColumn, ...], features: Features, rows: Rows | None, *, centred: bool
+    columns: tuple[FittedColumn, ...], features: Features, rows: Rows | None, *, centred: bool, whitened: bool
 ) -> tuple[FloatVector, FloatVector]:
     """Fit the mean that is subtracted from each term and the scale that it is divided by.
 
@@ -181,12 +181,13 @@ def fit_scales(
         features: the table.
         rows: the training rows, in ascending order; None for all.
         centred: whether to centre the terms that are not standardised, too.
+        whitened: whether the terms are whitened after that, which scales them.
 
     Returns:
         Means and scales, both of shape (n_terms,).
 
     Raises:
-        DataError: a term that is neither standardised nor centred has a mean square above 1, or two terms have the
+        DataError: a term that is neither standardised nor whitened has a mean square above 1, or two terms have the
             same name.
     """
     names = [name for column in columns for name in column.terms]
@@ -200,8 +201,8 @@ def fit_scales(
         moments.append(_moments(column, {name: _of_rows(features[name], rows) for name in column.sources}))
     mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
     standardised = np.array([each for column in columns for each in column.standardised], dtype=bool)
-    if not centred:
-        too_large = np.flatnonzero(~standardised & (np.square(mean) + variance > 1))
+    if not whitened:
+        too_large = np.flatnonzero(~standardised & (np.square(0.0 if centred else mean) + variance > 1))
         if len(too_large):
             reason = (
                 "a mean square above 1, which is not allowed for a column that is neither standardised nor whitened: "

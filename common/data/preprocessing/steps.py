@@ -3,14 +3,19 @@
 All parameters are fitted on the training rows only, stay with the party and can be written as JSON. In order, the steps
 are:
 
+    limit       limit a number at two fixed values
     fill        replace a missing number by the column's median or mean, or by a constant
     clip        limit the filled column at two quantiles
+    transform   take a logarithm, a square root or a fitted power of a number
+    bend        make several functions of a number, whose weighted sum is a smooth curve
     indicate    add terms of 0 and 1: is the number missing, is the text of this category
+    encode      or make a category one number
+    multiply    add products of two columns
     standardise scale to mean 0 and mean square 1: (x - mean) / scale; terms of 0 and 1 are not scaled
     whiten      Z T, where Z = U S V' is the centred block and T = V (S^2/n + 4 lambda I)^-1/2
     intercept   add a column of ones
 
-The first three steps turn the table into *terms*, see `terms.py`.
+The steps before `standardise` turn the table into *terms*, see `terms.py`.
 
 Whitening turns the party's own block of the Hessian, T' (Z'Z/4n + lambda I) T, into a quarter of the identity, where
 lambda is the job's L2 penalty on beta. Only the correlation between the two parties' blocks remains, so that training
@@ -72,6 +77,8 @@ class Preprocessing:
         intercept: bool,
         l2: float = 0.0,
         rows: Rows | None = None,
+        *,
+        separate: bool = False,
     ) -> Self:
         """Fit the steps on the training rows.
 
@@ -81,6 +88,8 @@ class Preprocessing:
             intercept: whether to add a column of ones.
             l2: the job's L2 penalty lambda, which affects whitening.
             rows: the training rows, in ascending order; all rows by default.
+            separate: whether each training column must be one term, as an L1 penalty needs. The terms are then centred
+                as for whitening, and not whitened.
 
         Raises:
             DataError: columns cannot be used: too large or too small to be squared, or too large without
@@ -91,9 +100,10 @@ class Preprocessing:
             if not intercept:
                 raise no_feature(left_out)
             return cls((), np.zeros(0), np.ones(0), None, intercept, left_out)
-        mean, scale = fit_scales(columns, features, rows, centred=config.whiten)
+        whitened = config.whiten and not separate
+        mean, scale = fit_scales(columns, features, rows, centred=config.whiten or separate, whitened=whitened)
         steps = cls(columns, mean, scale, None, intercept, left_out)
-        if not config.whiten:
+        if not whitened:
             return steps
 
         def blocks() -> Iterator[FloatMatrix]:

@@ -185,6 +185,7 @@ class SharesReady(google.protobuf.message.Message):
     TOTAL_WEIGHT_FIELD_NUMBER: builtins.int
     SPREAD_BITS_FIELD_NUMBER: builtins.int
     START_FIELD_NUMBER: builtins.int
+    FOURTH_BITS_FIELD_NUMBER: builtins.int
     seed: builtins.bytes
     """the party's part of the seed of the streams that it shares with the coordinator"""
     n_holdout: builtins.int
@@ -197,6 +198,8 @@ class SharesReady(google.protobuf.message.Message):
     """sum of the sample weights of the training rows; 0 without sample weights"""
     spread_bits: builtins.int
     """ceiling of log2 of the largest singular value of its columns over sqrt(n_train)"""
+    fourth_bits: builtins.int
+    """with inference: ceiling of log2 of the largest mean fourth power of a column"""
     @property
     def penalty(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """one number for each column; empty without an L2 penalty"""
@@ -216,9 +219,10 @@ class SharesReady(google.protobuf.message.Message):
         total_weight: builtins.float = ...,
         spread_bits: builtins.int = ...,
         start: collections.abc.Iterable[builtins.float] | None = ...,
+        fourth_bits: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_weight_bits", b"_weight_bits", "weight_bits", b"weight_bits"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_weight_bits", b"_weight_bits", "n_holdout", b"n_holdout", "norm_bits", b"norm_bits", "penalty", b"penalty", "seed", b"seed", "spread_bits", b"spread_bits", "start", b"start", "total_weight", b"total_weight", "weight_bits", b"weight_bits"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_weight_bits", b"_weight_bits", "fourth_bits", b"fourth_bits", "n_holdout", b"n_holdout", "norm_bits", b"norm_bits", "penalty", b"penalty", "seed", b"seed", "spread_bits", b"spread_bits", "start", b"start", "total_weight", b"total_weight", "weight_bits", b"weight_bits"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_weight_bits", b"_weight_bits"]) -> typing.Literal["weight_bits"] | None: ...
 
 Global___SharesReady: typing_extensions.TypeAlias = SharesReady

@@ -26,41 +26,43 @@ from trilateral.common.pb.v1 import jobs_pb2 as trilateral_dot_common_dot_pb_dot
 from trilateral.common.pb.v1 import rounds_pb2 as trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#trilateral/common/pb/v1/party.proto\x12\rtrilateral.v1\x1a\"trilateral/common/pb/v1/jobs.proto\x1a$trilateral/common/pb/v1/rounds.proto\"\xa6\x01\n\x0eOpenJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x10\n\x08job_json\x18\x02 \x01(\t\x12\x0f\n\x07modulus\x18\x03 \x01(\x0c\x12#\n\x05party\x18\x04 \x01(\x0e\x32\x14.trilateral.v1.Party\x12\x0e\n\x06job_id\x18\x05 \x01(\x0c\x12\x11\n\twas_ready\x18\x06 \x01(\x08\x12\x0c\n\x04seed\x18\x07 \x01(\x0c\"\x11\n\x0fOpenJobResponse\"\xd5\x02\n\x11\x42\x65ginRoundRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12$\n\x03key\x18\x02 \x01(\x0b\x32\x17.trilateral.v1.RoundKey\x12\x0c\n\x04step\x18\x03 \x03(\x01\x12\r\n\x05\x65poch\x18\x04 \x01(\r\x12\r\n\x05\x62\x61tch\x18\x05 \x01(\r\x12\x10\n\x08gradient\x18\x06 \x01(\x08\x12\x11\n\tdirection\x18\x07 \x03(\x01\x12\x16\n\x0e\x63urvature_draw\x18\x08 \x01(\r\x12\x11\n\x04loss\x18\t \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x0b\x65valuate_at\x18\n \x03(\x01\x12\x0c\n\x04over\x18\x0b \x01(\x08\x12\x14\n\x0cpeer_columns\x18\x0c \x01(\r\x12*\n\x06shares\x18\r \x01(\x0b\x32\x1a.trilateral.v1.RoundShares\x12\x13\n\x0binformation\x18\x10 \x01(\x08\x42\x07\n\x05_loss\"i\n\x0bRoundShares\x12,\n\x07weights\x18\x01 \x01(\x0b\x32\x1b.trilateral.v1.WeightShares\x12,\n\x07holdout\x18\x02 \x01(\x0b\x32\x1b.trilateral.v1.WeightShares\";\n\x0cWeightShares\x12\r\n\x05score\x18\x01 \x01(\x0c\x12\x0e\n\x06opened\x18\x02 \x01(\x0c\x12\x0c\n\x04loss\x18\x03 \x01(\x0c\"\x14\n\x12\x42\x65ginRoundResponse\"\xf1\x01\n\x10\x46inishJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\r\n\x05round\x18\x02 \x01(\r\x12\x0c\n\x04step\x18\x03 \x03(\x01\x12\x0c\n\x04loss\x18\x04 \x01(\x01\x12\x0e\n\x06\x65pochs\x18\x05 \x01(\r\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x17\n\nround_loss\x18\x07 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05share\x18\x08 \x01(\x0cH\x01\x88\x01\x01\x12/\n\tinference\x18\t \x01(\x0b\x32\x1c.trilateral.v1.OwnCovarianceB\r\n\x0b_round_lossB\x08\n\x06_share\"5\n\rOwnCovariance\x12\x12\n\ncovariance\x18\x01 \x03(\x01\x12\x10\n\x08warnings\x18\x02 \x03(\t\"\x13\n\x11\x46inishJobResponse\"F\n\x0f\x43heckJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x16\n\x0ehas_progressed\x18\x02 \x01(\x08\"\x12\n\x10\x43heckJobResponse\"f\n\x0e\x46\x61ilJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\'\n\x07outcome\x18\x03 \x01(\x0e\x32\x16.trilateral.v1.Outcome\"\x11\n\x0f\x46\x61ilJobResponse*?\n\x05Party\x12\x15\n\x11PARTY_UNSPECIFIED\x10\x00\x12\x0e\n\nPARTY_HOST\x10\x01\x12\x0f\n\x0bPARTY_GUEST\x10\x02\x32\xef\x03\n\x0cPartyService\x12H\n\x07OpenJob\x12\x1d.trilateral.v1.OpenJobRequest\x1a\x1e.trilateral.v1.OpenJobResponse\x12S\n\nBeginRound\x12 .trilateral.v1.BeginRoundRequest\x1a!.trilateral.v1.BeginRoundResponse(\x01\x12Y\n\x0cSendElements\x12\".trilateral.v1.SendElementsRequest\x1a#.trilateral.v1.SendElementsResponse(\x01\x12N\n\tFinishJob\x12\x1f.trilateral.v1.FinishJobRequest\x1a .trilateral.v1.FinishJobResponse\x12K\n\x08\x43heckJob\x12\x1e.trilateral.v1.CheckJobRequest\x1a\x1f.trilateral.v1.CheckJobResponse\x12H\n\x07\x46\x61ilJob\x12\x1d.trilateral.v1.FailJobRequest\x1a\x1e.trilateral.v1.FailJobResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#trilateral/common/pb/v1/party.proto\x12\rtrilateral.v1\x1a\"trilateral/common/pb/v1/jobs.proto\x1a$trilateral/common/pb/v1/rounds.proto\"\xa6\x01\n\x0eOpenJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x10\n\x08job_json\x18\x02 \x01(\t\x12\x0f\n\x07modulus\x18\x03 \x01(\x0c\x12#\n\x05party\x18\x04 \x01(\x0e\x32\x14.trilateral.v1.Party\x12\x0e\n\x06job_id\x18\x05 \x01(\x0c\x12\x11\n\twas_ready\x18\x06 \x01(\x08\x12\x0c\n\x04seed\x18\x07 \x01(\x0c\"\x11\n\x0fOpenJobResponse\"\x8a\x03\n\x11\x42\x65ginRoundRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12$\n\x03key\x18\x02 \x01(\x0b\x32\x17.trilateral.v1.RoundKey\x12\x0c\n\x04step\x18\x03 \x03(\x01\x12\r\n\x05\x65poch\x18\x04 \x01(\r\x12\r\n\x05\x62\x61tch\x18\x05 \x01(\r\x12\x10\n\x08gradient\x18\x06 \x01(\x08\x12\x11\n\tdirection\x18\x07 \x03(\x01\x12\x16\n\x0e\x63urvature_draw\x18\x08 \x01(\r\x12\x11\n\x04loss\x18\t \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x0b\x65valuate_at\x18\n \x03(\x01\x12\x0c\n\x04over\x18\x0b \x01(\x08\x12\x14\n\x0cpeer_columns\x18\x0c \x01(\r\x12*\n\x06shares\x18\r \x01(\x0b\x32\x1a.trilateral.v1.RoundShares\x12\x0c\n\x04\x66old\x18\x0e \x01(\r\x12\x10\n\x08held_out\x18\x11 \x01(\x08\x12\x13\n\x0binformation\x18\x10 \x01(\x08\x12\x13\n\x0b\x66ourth_bits\x18\x12 \x01(\rB\x07\n\x05_loss\"i\n\x0bRoundShares\x12,\n\x07weights\x18\x01 \x01(\x0b\x32\x1b.trilateral.v1.WeightShares\x12,\n\x07holdout\x18\x02 \x01(\x0b\x32\x1b.trilateral.v1.WeightShares\";\n\x0cWeightShares\x12\r\n\x05score\x18\x01 \x01(\x0c\x12\x0e\n\x06opened\x18\x02 \x01(\x0c\x12\x0c\n\x04loss\x18\x03 \x01(\x0c\"\x14\n\x12\x42\x65ginRoundResponse\"\xa3\x02\n\x10\x46inishJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\r\n\x05round\x18\x02 \x01(\r\x12\x0c\n\x04step\x18\x03 \x03(\x01\x12\x0c\n\x04loss\x18\x04 \x01(\x01\x12\x0e\n\x06\x65pochs\x18\x05 \x01(\r\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x17\n\nround_loss\x18\x07 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05share\x18\x08 \x01(\x0cH\x01\x88\x01\x01\x12/\n\tinference\x18\t \x01(\x0b\x32\x1c.trilateral.v1.OwnCovariance\x12\x30\n\x08\x63ompared\x18\n \x03(\x0b\x32\x1e.trilateral.v1.ComparedPenaltyB\r\n\x0b_round_lossB\x08\n\x06_share\"5\n\rOwnCovariance\x12\x12\n\ncovariance\x18\x01 \x03(\x01\x12\x10\n\x08warnings\x18\x02 \x03(\t\"\x99\x01\n\x0f\x43omparedPenalty\x12\n\n\x02l1\x18\x01 \x01(\x01\x12\n\n\x02l2\x18\x02 \x01(\x01\x12\x11\n\x04loss\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x1b\n\x0estandard_error\x18\x04 \x01(\x01H\x01\x88\x01\x01\x12\x0f\n\x07n_terms\x18\x05 \x01(\x01\x12\x11\n\tis_chosen\x18\x06 \x01(\x08\x42\x07\n\x05_lossB\x11\n\x0f_standard_error\"\x13\n\x11\x46inishJobResponse\"F\n\x0f\x43heckJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x16\n\x0ehas_progressed\x18\x02 \x01(\x08\"\x12\n\x10\x43heckJobResponse\"f\n\x0e\x46\x61ilJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\'\n\x07outcome\x18\x03 \x01(\x0e\x32\x16.trilateral.v1.Outcome\"\x11\n\x0f\x46\x61ilJobResponse*?\n\x05Party\x12\x15\n\x11PARTY_UNSPECIFIED\x10\x00\x12\x0e\n\nPARTY_HOST\x10\x01\x12\x0f\n\x0bPARTY_GUEST\x10\x02\x32\xef\x03\n\x0cPartyService\x12H\n\x07OpenJob\x12\x1d.trilateral.v1.OpenJobRequest\x1a\x1e.trilateral.v1.OpenJobResponse\x12S\n\nBeginRound\x12 .trilateral.v1.BeginRoundRequest\x1a!.trilateral.v1.BeginRoundResponse(\x01\x12Y\n\x0cSendElements\x12\".trilateral.v1.SendElementsRequest\x1a#.trilateral.v1.SendElementsResponse(\x01\x12N\n\tFinishJob\x12\x1f.trilateral.v1.FinishJobRequest\x1a .trilateral.v1.FinishJobResponse\x12K\n\x08\x43heckJob\x12\x1e.trilateral.v1.CheckJobRequest\x1a\x1f.trilateral.v1.CheckJobResponse\x12H\n\x07\x46\x61ilJob\x12\x1d.trilateral.v1.FailJobRequest\x1a\x1e.trilateral.v1.FailJobResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trilateral.common.pb.v1.party_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PARTY']._serialized_start=1385
-  _globals['_PARTY']._serialized_end=1448
+  _globals['_PARTY']._serialized_start=1644
+  _globals['_PARTY']._serialized_end=1707
   _globals['_OPENJOBREQUEST']._serialized_start=129
   _globals['_OPENJOBREQUEST']._serialized_end=295
   _globals['_OPENJOBRESPONSE']._serialized_start=297
   _globals['_OPENJOBRESPONSE']._serialized_end=314
   _globals['_BEGINROUNDREQUEST']._serialized_start=317
-  _globals['_BEGINROUNDREQUEST']._serialized_end=658
-  _globals['_ROUNDSHARES']._serialized_start=660
-  _globals['_ROUNDSHARES']._serialized_end=765
-  _globals['_WEIGHTSHARES']._serialized_start=767
-  _globals['_WEIGHTSHARES']._serialized_end=826
-  _globals['_BEGINROUNDRESPONSE']._serialized_start=828
-  _globals['_BEGINROUNDRESPONSE']._serialized_end=848
-  _globals['_FINISHJOBREQUEST']._serialized_start=851
-  _globals['_FINISHJOBREQUEST']._serialized_end=1092
-  _globals['_OWNCOVARIANCE']._serialized_start=1094
-  _globals['_OWNCOVARIANCE']._serialized_end=1147
-  _globals['_FINISHJOBRESPONSE']._serialized_start=1149
-  _globals['_FINISHJOBRESPONSE']._serialized_end=1168
-  _globals['_CHECKJOBREQUEST']._serialized_start=1170
-  _globals['_CHECKJOBREQUEST']._serialized_end=1240
-  _globals['_CHECKJOBRESPONSE']._serialized_start=1242
-  _globals['_CHECKJOBRESPONSE']._serialized_end=1260
-  _globals['_FAILJOBREQUEST']._serialized_start=1262
-  _globals['_FAILJOBREQUEST']._serialized_end=1364
-  _globals['_FAILJOBRESPONSE']._serialized_start=1366
-  _globals['_FAILJOBRESPONSE']._serialized_end=1383
-  _globals['_PARTYSERVICE']._serialized_start=1451
-  _globals['_PARTYSERVICE']._serialized_end=1946
+  _globals['_BEGINROUNDREQUEST']._serialized_end=711
+  _globals['_ROUNDSHARES']._serialized_start=713
+  _globals['_ROUNDSHARES']._serialized_end=818
+  _globals['_WEIGHTSHARES']._serialized_start=820
+  _globals['_WEIGHTSHARES']._serialized_end=879
+  _globals['_BEGINROUNDRESPONSE']._serialized_start=881
+  _globals['_BEGINROUNDRESPONSE']._serialized_end=901
+  _globals['_FINISHJOBREQUEST']._serialized_start=904
+  _globals['_FINISHJOBREQUEST']._serialized_end=1195
+  _globals['_OWNCOVARIANCE']._serialized_start=1197
+  _globals['_OWNCOVARIANCE']._serialized_end=1250
+  _globals['_COMPAREDPENALTY']._serialized_start=1253
+  _globals['_COMPAREDPENALTY']._serialized_end=1406
+  _globals['_FINISHJOBRESPONSE']._serialized_start=1408
+  _globals['_FINISHJOBRESPONSE']._serialized_end=1427
+  _globals['_CHECKJOBREQUEST']._serialized_start=1429
+  _globals['_CHECKJOBREQUEST']._serialized_end=1499
+  _globals['_CHECKJOBRESPONSE']._serialized_start=1501
+  _globals['_CHECKJOBRESPONSE']._serialized_end=1519
+  _globals['_FAILJOBREQUEST']._serialized_start=1521
+  _globals['_FAILJOBREQUEST']._serialized_end=1623
+  _globals['_FAILJOBRESPONSE']._serialized_start=1625
+  _globals['_FAILJOBRESPONSE']._serialized_end=1642
+  _globals['_PARTYSERVICE']._serialized_start=1710
+  _globals['_PARTYSERVICE']._serialized_end=2205
 # @@protoc_insertion_point(module_scope)

@@ -109,7 +109,10 @@ class BeginRoundRequest(google.protobuf.message.Message):
     OVER_FIELD_NUMBER: builtins.int
     PEER_COLUMNS_FIELD_NUMBER: builtins.int
     SHARES_FIELD_NUMBER: builtins.int
+    FOLD_FIELD_NUMBER: builtins.int
+    HELD_OUT_FIELD_NUMBER: builtins.int
     INFORMATION_FIELD_NUMBER: builtins.int
+    FOURTH_BITS_FIELD_NUMBER: builtins.int
     job: builtins.str
     run_id: builtins.bytes
     epoch: builtins.int
@@ -126,8 +129,14 @@ class BeginRoundRequest(google.protobuf.message.Message):
     """the round is over, but the party's journal lacks it: the party takes the step without an answer"""
     peer_columns: builtins.int
     """training columns of the other party, which has told the receiver the same number"""
+    fold: builtins.int
+    """which fold of a cross-validation the batch leaves out, from 1; 0: none"""
+    held_out: builtins.bool
+    """whether the batch is that fold alone"""
     information: builtins.bool
     """the step of inference, after the last round: the Fisher information at the weights"""
+    fourth_bits: builtins.int
+    """of that step: the larger of the two numbers that the parties have reported"""
     @property
     def key(self) -> trilateral.common.pb.v1.rounds_pb2.RoundKey: ...
     @property
@@ -163,10 +172,13 @@ class BeginRoundRequest(google.protobuf.message.Message):
         over: builtins.bool = ...,
         peer_columns: builtins.int = ...,
         shares: Global___RoundShares | None = ...,
+        fold: builtins.int = ...,
+        held_out: builtins.bool = ...,
         information: builtins.bool = ...,
+        fourth_bits: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_loss", b"_loss", "key", b"key", "loss", b"loss", "shares", b"shares"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_loss", b"_loss", "batch", b"batch", "curvature_draw", b"curvature_draw", "direction", b"direction", "epoch", b"epoch", "evaluate_at", b"evaluate_at", "gradient", b"gradient", "information", b"information", "job", b"job", "key", b"key", "loss", b"loss", "over", b"over", "peer_columns", b"peer_columns", "run_id", b"run_id", "shares", b"shares", "step", b"step"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_loss", b"_loss", "batch", b"batch", "curvature_draw", b"curvature_draw", "direction", b"direction", "epoch", b"epoch", "evaluate_at", b"evaluate_at", "fold", b"fold", "fourth_bits", b"fourth_bits", "gradient", b"gradient", "held_out", b"held_out", "information", b"information", "job", b"job", "key", b"key", "loss", b"loss", "over", b"over", "peer_columns", b"peer_columns", "run_id", b"run_id", "shares", b"shares", "step", b"step"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_loss", b"_loss"]) -> typing.Literal["loss"] | None: ...
 
 Global___BeginRoundRequest: typing_extensions.TypeAlias = BeginRoundRequest
@@ -248,6 +260,7 @@ class FinishJobRequest(google.protobuf.message.Message):
     ROUND_LOSS_FIELD_NUMBER: builtins.int
     SHARE_FIELD_NUMBER: builtins.int
     INFERENCE_FIELD_NUMBER: builtins.int
+    COMPARED_FIELD_NUMBER: builtins.int
     job: builtins.str
     run_id: builtins.bytes
     round: builtins.int
@@ -264,6 +277,10 @@ class FinishJobRequest(google.protobuf.message.Message):
     def inference(self) -> Global___OwnCovariance:
         """with the job's inference"""
 
+    @property
+    def compared(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ComparedPenalty]:
+        """to the guest, after a cross-validation: the strongest penalty first"""
+
     def __init__(
         self,
         *,
@@ -277,9 +294,10 @@ class FinishJobRequest(google.protobuf.message.Message):
         round_loss: builtins.float | None = ...,
         share: builtins.bytes | None = ...,
         inference: Global___OwnCovariance | None = ...,
+        compared: collections.abc.Iterable[Global___ComparedPenalty] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_round_loss", b"_round_loss", "_share", b"_share", "inference", b"inference", "round_loss", b"round_loss", "share", b"share"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_round_loss", b"_round_loss", "_share", b"_share", "epochs", b"epochs", "inference", b"inference", "job", b"job", "loss", b"loss", "reason", b"reason", "round", b"round", "round_loss", b"round_loss", "run_id", b"run_id", "share", b"share", "step", b"step"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_round_loss", b"_round_loss", "_share", b"_share", "compared", b"compared", "epochs", b"epochs", "inference", b"inference", "job", b"job", "loss", b"loss", "reason", b"reason", "round", b"round", "round_loss", b"round_loss", "run_id", b"run_id", "share", b"share", "step", b"step"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_round_loss", b"_round_loss"]) -> typing.Literal["round_loss"] | None: ...
     @typing.overload
@@ -312,6 +330,46 @@ class OwnCovariance(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["covariance", b"covariance", "warnings", b"warnings"]) -> None: ...
 
 Global___OwnCovariance: typing_extensions.TypeAlias = OwnCovariance
+
+@typing.final
+class ComparedPenalty(google.protobuf.message.Message):
+    """A penalty of a cross-validation."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    L1_FIELD_NUMBER: builtins.int
+    L2_FIELD_NUMBER: builtins.int
+    LOSS_FIELD_NUMBER: builtins.int
+    STANDARD_ERROR_FIELD_NUMBER: builtins.int
+    N_TERMS_FIELD_NUMBER: builtins.int
+    IS_CHOSEN_FIELD_NUMBER: builtins.int
+    l1: builtins.float
+    l2: builtins.float
+    loss: builtins.float
+    """mean log loss on the folds; absent if a fit has none"""
+    standard_error: builtins.float
+    """of that mean"""
+    n_terms: builtins.float
+    """training columns with a weight other than 0, a mean over the folds"""
+    is_chosen: builtins.bool
+    def __init__(
+        self,
+        *,
+        l1: builtins.float = ...,
+        l2: builtins.float = ...,
+        loss: builtins.float | None = ...,
+        standard_error: builtins.float | None = ...,
+        n_terms: builtins.float = ...,
+        is_chosen: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_loss", b"_loss", "_standard_error", b"_standard_error", "loss", b"loss", "standard_error", b"standard_error"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_loss", b"_loss", "_standard_error", b"_standard_error", "is_chosen", b"is_chosen", "l1", b"l1", "l2", b"l2", "loss", b"loss", "n_terms", b"n_terms", "standard_error", b"standard_error"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_loss", b"_loss"]) -> typing.Literal["loss"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_standard_error", b"_standard_error"]) -> typing.Literal["standard_error"] | None: ...
+
+Global___ComparedPenalty: typing_extensions.TypeAlias = ComparedPenalty
 
 @typing.final
 class FinishJobResponse(google.protobuf.message.Message):

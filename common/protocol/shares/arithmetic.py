@@ -70,9 +70,15 @@ from trilateral.common.protocol.shares.blocks import (
     open_blocks,
     score,
 )
-from trilateral.common.protocol.shares.bounds import MAX_PRODUCTS, WINDOW_BYTES, window_blocks, window_rows
+from trilateral.common.protocol.shares.bounds import (
+    MAX_NORM_BITS,
+    MAX_PRODUCTS,
+    WINDOW_BYTES,
+    window_blocks,
+    window_rows,
+)
 from trilateral.common.protocol.shares.information import InformationPlan, InformationStep
-from trilateral.common.protocol.shares.rows import RowPlan, RowRange, Section
+from trilateral.common.protocol.shares.rows import RowPlan, RowRange, Selection
 from trilateral.common.protocol.shares.session import SESSION, StreamKeys, draw_seed
 from trilateral.common.protocol.shares.tables import ScalarT, SectionOrder, Table, measure, round_columns
 from trilateral.common.shares import kernels
@@ -131,7 +137,7 @@ class SharesArithmetic(ABC):
         self._phase = phase
         self._weight_bits = weight_bits
         self._n_train, self._n_own = block.columns.shape
-        self._penalty = _diagonal(block.penalty) if job.l2 > 0 else np.zeros(0)
+        self._penalty = _diagonal(block.penalty) if job.is_penalised else np.zeros(0)
         self._rows = RowPlan.of(Batches.of(job, self._n_train), len(block.holdout_columns))
         self._start = np.zeros(0) if session.start is None else session.start
         self._engine = session.engine
@@ -146,7 +152,7 @@ class SharesArithmetic(ABC):
         self._coef: FloatVector = np.zeros(self._n_own)
         self._has_coef = False
         self._has_met = False
-        self._norm_bits = self._spread_bits = 0
+        self._norm_bits = self._spread_bits = self._fourth_bits = 0
         self._n_masked_sent = self._n_masked_received = 0
         self._n_host = self._n_guest = 0
         """Columns of both parties, once they have met."""
@@ -230,6 +236,7 @@ class SharesArithmetic(ABC):
             self._weight_bits,
             weights,
             self._start,
+            self._fourth_bits if self._job.inference else 0,
         )
 
     @property
@@ -269,7 +276,7 @@ class SharesArithmetic(ABC):
         self._product_masks = untile(masks, 2 * n_columns)[: self._n_vectors].reshape(-1, 2, n_columns)
         """N_1 and N_2, which mask the two parties' shares of h towards the coordinator."""
         with self._phase("product"):
-            self._norm_bits, self._spread_bits = self._measure_sizes()
+            self._norm_bits, self._spread_bits, self._fourth_bits = self._measure_sizes()
             self._own = self._make_table(np.int32, self._n_own)
             self._peers = self._make_table(np.uint64, peer.n_columns)
             """The other party's masked columns."""
@@ -341,14 +348,15 @@ class SharesArithmetic(ABC):
             self._use_own(number, rows, tile)
             report_progress(Stage.PREPARING, rows.end, self._rows.n_rows)
 
-    def _measure_sizes(self) -> tuple[int, int]:
-        """Return `SharesReady.norm_bits` and `SharesReady.spread_bits`."""
+    def _measure_sizes(self) -> tuple[int, int, int]:
+        """Return `SharesReady.norm_bits`, `SharesReady.spread_bits` and `SharesReady.fourth_bits`."""
         n_rows = self._n_train, self._rows.most_summed
         sizes = [measure(columns) for columns in (self._block.columns, self._block.holdout_columns)]
         # Rounding moves each value by less than 1 / column_scale.
         rounding = math.sqrt(self._n_own) / self._fmt.column_scale
         spread = max(each.spread / math.sqrt(n) for each, n in zip(sizes, n_rows, strict=True))
-        return _bits(max(each.norm for each in sizes) + rounding), _bits(spread)
+        fourth = sizes[0].fourth / self._n_train
+        return _bits(max(each.norm for each in sizes) + rounding), _bits(spread), _bits(fourth)
 
     # --- a round
 
@@ -370,7 +378,9 @@ class SharesArithmetic(ABC):
         if not attempt.runs:
             yield self._sums(attempt)
             return
-        spans = [(part.first, part.n_rows) for part in (attempt.training, attempt.holdout) if part is not None]
+        training = () if attempt.training is None else attempt.training.ranges
+        holdout = () if attempt.holdout is None else (attempt.holdout,)
+        spans = [(part.first, part.n_rows) for part in (*training, *holdout)]
         n_rows = self._rows.n_rows
         yield Expected(Kind.MASKED_SCORES, n_rows, self._take_scores, spans)
         yield Expected(Kind.DEALT, n_rows, self._take_dealt, spans)
@@ -383,7 +393,7 @@ class SharesArithmetic(ABC):
             raise ProtocolError(f"the coordinator began round {asked.key.round} without shares of the weights")
         for weights in (shares.weights, shares.holdout):
             self._check_weights(asked.key, weights)
-        training = None if shares.weights is None else self._rows.range_of(asked.batch)
+        training = None if shares.weights is None else self._rows.selection(asked.batch)
         holdout = None if shares.holdout is None else self._rows.holdout
         if training is None and not asked.gradient:
             raise ProtocolError(f"the coordinator asks for nothing of the training rows in round {asked.key.round}")
@@ -407,7 +417,12 @@ class SharesArithmetic(ABC):
         work = self._work(asked, weights, is_holdout=False)
         if work is None:
             raise ProtocolError(f"the coordinator began round {asked.key.round} without shares of the weights")
-        slopes = SlopeFormat(self._fmt, self._n_train)
+        if not self._fourth_bits <= asked.fourth_bits <= MAX_NORM_BITS:
+            raise ProtocolError(
+                f"the coordinator began the step of inference for fourth powers of {asked.fourth_bits} bits, but the"
+                f" {self.role} has reported {self._fourth_bits}"
+            )
+        slopes = SlopeFormat(self._fmt, self._n_train, asked.fourth_bits)
         return InformationStep(
             asked.key,
             InformationPlan.of(slopes, self._rows, self._n_host, self._n_guest),
@@ -653,18 +668,16 @@ class SharesArithmetic(ABC):
         if asked.gradient:
             gradient = np.concatenate([sums.host, sums.guest])
             if attempt.training is None:
-                products = self._of_sections(self._products, self._rows.numbers_of(asked.batch))
+                products = self._of_sections(self._products, self._rows.selection(asked.batch).numbers)
                 gradient = products << np.uint64(fmt.f_d - 1)  # h / 2, at the scale of a gradient
             parts.append((gradient, fmt.gradient_drop(n_rows)))
         if attempt.training is not None and shares is not None and shares.weights is not None:
-            numbers = self._rows.numbers_of(asked.batch)
-            loss = sums.loss + self._linear_part(shares.weights, numbers)
-            loss += self._constant_part(attempt.training, numbers)
+            loss = sums.loss + self._linear_part(shares.weights, attempt.training.numbers)
+            loss += self._constant_part(attempt.training)
             parts.append((loss, fmt.loss_drop(n_rows)))
         if attempt.holdout is not None and shares is not None and shares.holdout is not None:
-            numbers = range(self._rows.n_sections, self._n_vectors)
-            loss = attempt.holdout_sums.loss + self._linear_part(shares.holdout, numbers)
-            loss += self._constant_part(None, numbers)
+            loss = attempt.holdout_sums.loss + self._linear_part(shares.holdout, [self._rows.n_sections])
+            loss += self._constant_part(None)
             parts.append((loss, fmt.holdout.loss_drop(attempt.holdout.n_rows)))
         n_sums = sum(len(share) for share, _ in parts)
         masks = kernels.stream(self._parties.of(asked.key), Purpose.SUMS, 0, pad(n_sums), 1)
@@ -676,16 +689,16 @@ class SharesArithmetic(ABC):
         elements = np.concatenate(cut)
         return Envelope(Role.COORDINATOR, ElementPiece(asked.key, Kind.SUMS, 0, n_sums, n_sums, elements))
 
-    def _linear_part(self, weights: WeightShares, numbers: range) -> ElementVector:
+    def _linear_part(self, weights: WeightShares, numbers: Sequence[int]) -> ElementVector:
         """Take this party's share of w' N from the loss, because the coordinator adds w' (h + N); shape (1,)."""
-        masks = self._product_masks[numbers.start : numbers.stop].sum(axis=(0, 1), dtype=np.uint64)
+        masks = self._product_masks[list(numbers)].sum(axis=(0, 1), dtype=np.uint64)
         products: ElementVector = (weights.loss * masks).sum(dtype=np.uint64, keepdims=True)
         return np.negative(products)
 
     @staticmethod
-    def _of_sections(vectors: ElementVector, numbers: range) -> ElementVector:
+    def _of_sections(vectors: ElementVector, numbers: Sequence[int]) -> ElementVector:
         """Sum the rows of some sections, shape (n_host + n_guest,)."""
-        total: ElementVector = vectors[numbers.start : numbers.stop].sum(axis=0, dtype=np.uint64)
+        total: ElementVector = vectors[list(numbers)].sum(axis=0, dtype=np.uint64)
         return total
 
     # --- the end
@@ -772,12 +785,11 @@ class SharesArithmetic(ABC):
         """Read the tables of a block. The threads of an engine may call it."""
 
     @abstractmethod
-    def _constant_part(self, training: Section | None, numbers: range) -> ElementVector:
+    def _constant_part(self, training: Selection | None) -> ElementVector:
         """Return this party's share of the constant part of a loss: of training rows, or of the hold-out rows.
 
         Args:
             training: the training rows; None for the hold-out rows.
-            numbers: of their sections.
         """
 
 

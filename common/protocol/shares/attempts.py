@@ -8,7 +8,7 @@ from trilateral.common.base.arrays import ElementVector
 from trilateral.common.compute.engine import Placed
 from trilateral.common.protocol.messages import BeginRound, ElementPiece, Kind
 from trilateral.common.protocol.shares.blocks import BlockTables, Opened, Sums, Work
-from trilateral.common.protocol.shares.rows import RowRange, Section
+from trilateral.common.protocol.shares.rows import RowRange, Section, Selection
 
 
 @dataclass(eq=False)
@@ -38,7 +38,7 @@ class Attempt:
     """An attempt at a round."""
 
     asked: BeginRound = field(repr=False)
-    training: Section | None
+    training: Selection | None
     """The training rows to work through; None at w = 0, where their residual is known."""
     holdout: Section | None
     sums: Sums = field(repr=False)

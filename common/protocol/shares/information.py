@@ -38,6 +38,7 @@ from trilateral.common.shares.information import (
     add_other_block,
     add_own_block,
     halves,
+    masks_of_products,
     n_packed,
     rounded_share,
     slope_columns,
@@ -278,23 +279,23 @@ class InformationStep:
         add_own_block(tables.own, D, h, dealt.V[role], self._sums.of(role))
         add_other_block(tables.peers, g, dealt.V[self._peer], self._sums.of(self._peer))
         if role is plan.opener:
-            n = plan.n_opened
-            M = grouped(kernels.stream(work.round_key, Purpose.SLOPE_COLUMNS, rows.first, n_rows, n), n)
+            M = masks_of_products(work.round_key, rows.first, n_rows, plan.n_opened)
             add_cross(tables.peers, M, self._sums, plan.opener)
             opened = slope_columns(tables.own, h, dealt.V[role]) - M
             yield self._piece(Kind.SLOPE_COLUMNS, rows, opened)
             return
-        theirs = grouped(tables.peers, plan.n_opened) * g[:, np.newaxis] + dealt.V[self._peer]
-        opened = grouped((yield Kind.SLOPE_COLUMNS).elements, plan.n_opened)
+        theirs = slope_columns(tables.peers, g, dealt.V[self._peer])
+        opened = (yield Kind.SLOPE_COLUMNS).elements.reshape(theirs.shape)
         add_cross(tables.own, theirs + opened, self._sums, plan.opener)
 
     def _weigh(
         self, rows: RowRange, tables: BlockTables, share: Elements, dealt: DealtSlopes, masks: Elements
     ) -> Generator["Envelope | Kind", ElementPiece, Elements]:
         """Return this party's share of c W: see `shares.information`."""
-        if tables.weights is None:
+        product = dealt.weighted
+        if tables.weights is None or product is None:
             raise RuntimeError("a table without sample weights")
-        weights, product = tables.weights.reshape(-1, GROUP), dealt.weighted[:, 0]
+        weights = tables.weights.reshape(-1, GROUP)
         if self._work.role is Role.HOST:
             mask = masks[:, 2]
             yield self._piece(Kind.UNWEIGHTED_SLOPES, rows, share - mask)

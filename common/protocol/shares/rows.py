@@ -3,6 +3,9 @@
 Every table and every stream has its rows in one order: the training rows, batch by batch, then the hold-out rows. A
 *section* is one batch, or the hold-out rows. It ends with rows of zeros, which fill its last group, so the training
 rows of all sections are one *range* as well. A range is worked through in *blocks*, from its first row.
+
+In a job with folds, the sections of training rows are the folds. A round works on all of them, on all but one, or on
+one. Each section is then a range of its own, so a fold has the same blocks in every round.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +18,7 @@ import numpy as np
 
 from trilateral.common.base.arrays import Rows
 from trilateral.common.base.errors import ProtocolError
-from trilateral.common.protocol.batches import WHOLE_SET, Batch, Batches
+from trilateral.common.protocol.batches import Batch, Batches
 from trilateral.common.shares.format import Format
 from trilateral.common.shares.layout import BLOCK_ROWS, pad
 
@@ -54,6 +57,36 @@ class Section(RowRange):
 
 
 @dataclass(frozen=True)
+class Selection:
+    """The training rows of a round: some of the sections."""
+
+    numbers: Sequence[int]
+    """The numbers of the sections, in ascending order."""
+    ranges: tuple[Section, ...]
+    """Their rows, in order: a range for each section, or one for all of them."""
+
+    @property
+    def n_rows(self) -> int:
+        """Rows in the tables, those of zeros included."""
+        return sum(each.n_rows for each in self.ranges)
+
+    @property
+    def n_real(self) -> int:
+        """Rows that are samples."""
+        return sum(each.n_real for each in self.ranges)
+
+    def blocks(self) -> Iterator[RowRange]:
+        """Yield the blocks of each range, in order."""
+        for each in self.ranges:
+            yield from each.blocks()
+
+    def runs(self, n_blocks: int) -> Iterator[Sequence[RowRange]]:
+        """Yield the blocks, in order, as many at a time. No run has blocks of two ranges."""
+        for each in self.ranges:
+            yield from each.runs(n_blocks)
+
+
+@dataclass(frozen=True)
 class RowPlan:
     """The rows of one job. Its size does not depend on theirs."""
 
@@ -72,8 +105,8 @@ class RowPlan:
 
     @property
     def n_sections(self) -> int:
-        """Sections of training rows: one for each batch of an epoch."""
-        return self.batches.count
+        """Sections of training rows: one for each batch of an epoch, or for each fold."""
+        return self.batches.n_parts
 
     def section(self, number: int) -> Section:
         """Return a section of training rows, from 0 up: part `number` of the batches."""
@@ -119,17 +152,17 @@ class RowPlan:
         except ValueError as error:
             raise ProtocolError(f"these tables do not fit the protocol on shares: {error}") from None
 
-    def range_of(self, batch: Batch) -> Section:
+    def selection(self, batch: Batch) -> Selection:
         """Return the rows that a round on this batch works through."""
-        numbers = self.numbers_of(batch)
-        return self.section(numbers.start) if len(numbers) == 1 else self.training
+        numbers = self.batches.parts_of(batch)
+        if self.batches.n_folds == 0 and len(numbers) == self.n_sections:
+            return self.all_selected
+        return Selection(numbers, tuple(map(self.section, numbers)))
 
-    def numbers_of(self, batch: Batch) -> range:
-        """Return the numbers of the sections of a batch: its own, or all of them for the whole training set."""
-        if batch == WHOLE_SET or self.n_sections == 1:
-            return range(self.n_sections)
-        part = self.batches.part(batch)
-        return range(part, part + 1)
+    @cached_property
+    def all_selected(self) -> Selection:
+        """All training rows of a job without folds, as one range."""
+        return Selection(range(self.n_sections), (self.training,))
 
     def by_section(self, rows: RowRange) -> Iterator[tuple[int, RowRange]]:
         """Cut rows at the ends of the sections; yield each part with the number of its section.

@@ -62,19 +62,22 @@ class Sizes:
     """The largest Euclidean norm of a row."""
     spread: float
     """The largest root of the sum of squared scores, for weights of norm 1."""
+    fourth: float
+    """The largest sum of the fourth powers of a column."""
 
 
 def measure(columns: RowArray[np.float64]) -> Sizes:
     """Return the sizes of the values of a matrix, shape (n_rows, n_columns)."""
     n_rows, n_columns = columns.shape
-    norm, gram = 0.0, np.zeros((n_columns, n_columns))
+    norm, gram, fourth = 0.0, np.zeros((n_columns, n_columns)), np.zeros(n_columns)
     if not n_rows or not n_columns:
-        return Sizes(0.0, 0.0)
+        return Sizes(0.0, 0.0, 0.0)
     for block in blocks_of(n_rows):
         values = columns[block]
         norm = max(norm, float(np.einsum("ij,ij->i", values, values).max()))
         gram += values.T @ values
-    return Sizes(math.sqrt(norm), math.sqrt(float(np.linalg.eigvalsh(gram)[-1])))
+        fourth += np.square(values * values).sum(axis=0)
+    return Sizes(math.sqrt(norm), math.sqrt(float(np.linalg.eigvalsh(gram)[-1])), float(fourth.max()))
 
 
 def round_columns(values: FloatMatrix, n_rows: int, scale: int, random: np.random.Generator) -> Tile:

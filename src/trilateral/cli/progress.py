@@ -184,6 +184,8 @@ class Pace:
 def facts(progress: Progress, seconds_left: float | None = None) -> list[str]:
     """Return the numbers of a job as text, the most important first."""
     parts = [f"epoch {progress.epoch}/{progress.n_epochs}"] if progress.epoch else []
+    if progress.n_fits > 1 and progress.epoch:
+        parts = [f"fit {min(progress.fits_done + 1, progress.n_fits)}/{progress.n_fits}"]
     if progress.round:
         parts.append(f"round {progress.round}{_within(progress)}")
     if progress.attempt > 1:

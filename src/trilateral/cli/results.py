@@ -81,6 +81,8 @@ def add_metrics(table: Table, name: str, metrics: HoldoutMetrics) -> None:
 
 
 def _print_quality(model: PartyModel, console: Console) -> None:
+    if model.search:
+        console.print(_search_table(model))
     if model.evaluations:
         console.print(_evaluations_table(model.evaluations))
     if model.metrics is not None:
@@ -156,6 +158,17 @@ def _intervals_table(sets: list[EvaluatedSet]) -> Table:
             values = [figure, *(interval or (None, None))]
             table.add_row(*of_set, title, *("-" if value is None else decimal(value, 4) for value in values))
             of_set = "", ""
+    return table
+
+
+def _search_table(model: PartyModel) -> Table:
+    table = Table(title=f"cross-validation with {model.job.folds} folds", title_justify="left")
+    for name in ("l1", "l2", "log loss", "std. error", "columns", ""):
+        table.add_column(name, justify="right")
+    for each in model.search:
+        figures = ("-" if figure is None else decimal(figure, 6) for figure in (each.loss, each.standard_error))
+        chosen = "chosen" if each.chosen else ""
+        table.add_row(f"{each.l1:.4g}", f"{each.l2:.4g}", *figures, f"{each.n_terms:.4g}", chosen)
     return table
 
 

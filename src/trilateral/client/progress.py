@@ -64,6 +64,8 @@ class Progress:
         attempt: attempt at this round. It rises when a party has to repeat the round.
         batch: batch under way within the epoch, counted from 1.
         n_batches: batches in an epoch.
+        fits_done: fits of a cross-validation that are over.
+        n_fits: all fits of the job; 1 without cross-validation. With more, an epoch is that of a fit.
         loss: loss of the latest round, or of the result once the job has finished; None before the first round. The
             Taylor loss under `paillier`, the logistic loss under `shares`.
         seconds: seconds since the job started.
@@ -83,6 +85,8 @@ class Progress:
     attempt: int = 0
     batch: int = 0
     n_batches: int = 0
+    fits_done: int = 0
+    n_fits: int = 1
     loss: float | None = None
     seconds: float = 0.0
     rows_done: int = 0
@@ -92,7 +96,9 @@ class Progress:
 
     @property
     def rounds_done(self) -> int:
-        """Number of rounds that belong to an epoch and are complete."""
+        """Number of rounds that belong to an epoch and are complete; with cross-validation, of fits."""
+        if self.n_fits > 1:
+            return self.fits_done
         return max(0, self.epoch - 1) * self.n_batches + self.batch
 
     @property
@@ -102,7 +108,9 @@ class Progress:
 
     @property
     def max_rounds(self) -> int:
-        """Maximum number of rounds. Training that converges needs fewer."""
+        """Maximum number of rounds. Training that converges needs fewer. With cross-validation, the number of fits."""
+        if self.n_fits > 1:
+            return self.n_fits
         return self.n_epochs * self.n_batches
 
 
@@ -128,6 +136,8 @@ def progress_of(status: JobStatus) -> Progress:
         attempt=status.attempt,
         batch=status.batch,
         n_batches=status.n_batches,
+        fits_done=status.fits_done,
+        n_fits=max(status.n_fits, 1),
         loss=status.loss if status.HasField("loss") else None,
         seconds=status.seconds,
         rows_done=status.rows_done,

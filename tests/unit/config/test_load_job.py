@@ -49,8 +49,9 @@ def test_numbers_may_be_in_scientific_notation(job_file: Path) -> None:
         ("epoch: 3", "epoch: unknown key; did you mean epochs?"),
         (
             "colour: red",
-            "colour: unknown key; valid keys are algorithm, aligned, batch, cipher, dataset, epochs, evaluate_every, "
-            "holdout, inference, intercept, key_bits, l2, max_score, name, patience, protocol, seed, slots, start_from, tolerance",
+            "colour: unknown key; valid keys are algorithm, aligned, batch, cipher, dataset, epochs, "
+            "evaluate_every, folds, holdout, inference, intercept, key_bits, l1, l2, max_score, name, "
+            "one_standard_error, path, patience, protocol, search, seed, slots, start_from, tolerance",
         ),
         ("epochs: 1.5", "epochs: expected a whole number, not 1.5"),
         ("epochs: many", "epochs: expected a whole number, not many"),
@@ -135,6 +136,20 @@ def test_options_of_the_other_protocol_are_refused(
     assert error_of(job_file) == [
         f"{job_file}: `{name}` belongs to `protocol: {other}`: remove it, or set that protocol"
     ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "way_out"),
+    [
+        ("l2: 0.1", "set `l2: 0`, or remove `inference`"),
+        ("algorithm: {name: sgd}", "set the algorithm to `lbfgs`, or remove `inference`"),
+        ("evaluate_every: 2\npatience: 1", "remove `patience` or `inference`"),
+    ],
+)
+def test_inference_needs_the_maximum_of_the_likelihood(lines: str, way_out: str, job_file: Path) -> None:
+    job_file.write_text(f"name: churn\ndataset: credit\nprotocol: shares\ninference: true\n{lines}\n")
+    with pytest.raises(ConfigError, match=way_out):
+        load_job(job_file)
 
 
 def test_shares_measure_no_curvature(job_file: Path) -> None:

@@ -370,7 +370,7 @@ class TestWarmStart:
     @pytest.mark.parametrize("seed", range(5))
     def test_a_wrong_start_leads_to_the_same_minimum(self, seed: int) -> None:
         problem = make_logistic(log_odds=-2.0)
-        start = np.random.default_rng(seed).normal(size=problem.columns.shape[1])
+        start: FloatVector = np.random.default_rng(seed).normal(size=(problem.columns.shape[1],))
         run = self.warm(problem, start, seed)
         assert run.conclusion.converged
         assert gap_of(run, problem) < 3e-6

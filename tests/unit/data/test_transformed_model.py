@@ -7,14 +7,17 @@ import pandas as pd
 import pytest
 
 import trilateral
+from tests.support.frames import features_of
+from trilateral.common.base.errors import DataError
 from trilateral.common.base.roles import Role
-from trilateral.common.config.dataset import DatasetConfig
+from trilateral.common.config.dataset import DatasetConfig, PreprocessingConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.model.export import weights_of
 from trilateral.common.data.model.model_file import PartyModel, load_model, save_model
-from trilateral.common.data.model.scoring import score_table
+from trilateral.common.data.model.scoring import score_features, score_table
 from trilateral.common.data.model.spool import ScoredRows
 from trilateral.common.data.party_data import load_party_data
+from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.protocol.messages import Result
 
 N_ROWS = 600
@@ -97,3 +100,11 @@ def test_the_scores_are_the_same_in_training_file_and_api(tmp_path: Path, protoc
     trained = np.asarray(data.block.columns) @ coef
     again = trilateral.load_model(tmp_path / "model.json").score(people(0).iloc[::-1])
     np.testing.assert_allclose(np.sort(again), np.sort(trained), atol=1e-9)
+
+
+def test_a_row_for_which_a_transform_is_not_defined_is_refused_with_a_way_out() -> None:
+    amounts = pd.DataFrame({"amount": np.linspace(10, 20, 100)})
+    config = PreprocessingConfig.model_validate({"transform": "log", "clip": None})
+    steps = Preprocessing.fit(features_of(amounts), config, intercept=False)
+    with pytest.raises(DataError, match="2 rows have values so far outside .* train with `clip`"):
+        score_features(steps, np.ones(1), features_of(pd.DataFrame({"amount": [15.0, 0.0, -3.0]})))

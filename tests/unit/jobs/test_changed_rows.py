@@ -15,15 +15,16 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy
 from trilateral.common.jobs.changed_rows import EVALUATED, TRAINED, UsedRows, check_changed_rows
 from trilateral.common.jobs.journal import Journal
+from trilateral.common.jobs.sealing import Sealer
 
 N_ROWS = 5000
 ALL = np.arange(N_ROWS)
 FIRST, SECOND = bytes(16), bytes(15) + b"\1"
 
 
-@pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
-    with closing(Journal(tmp_path, Role.GUEST, 90)) as journal:
+@pytest.fixture(params=[None, Sealer(bytes(32))], ids=["plain", "encrypted"])
+def journal(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Journal]:
+    with closing(Journal(tmp_path, Role.GUEST, 90, request.param)) as journal:
         yield journal
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trilateral.common.base.errors import DataError
+from trilateral.common.base.errors import DataError, PeerError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
@@ -18,6 +18,7 @@ from trilateral.common.jobs.journal import Journal
 from trilateral.common.jobs.party_record import PartyRecord, settings_digest
 from trilateral.common.protocol.batches import Batch
 from trilateral.common.protocol.messages import BeginRound, FinishJob, RoundKey, RoundShares, StepTaken
+from trilateral.common.protocol.row_roles import Purpose
 from trilateral.common.rpc.codec import JobKey
 
 OF_0_1_0 = (
@@ -141,6 +142,24 @@ def test_the_start_and_the_columns_are_in_the_journal_with_the_first_round(journ
     np.testing.assert_array_equal(resumed.start(lambda: STEP), start)
     with pytest.raises(DataError, match="training columns have changed"):
         resumed.check_columns(np.full((3, 2), 2.0))
+
+
+def test_the_roles_of_rows_are_those_of_the_first_session(journal: Journal) -> None:
+    roles = np.array([0, 1, 255, 0], dtype=np.uint8)
+    first = session(journal)
+    first.keep_row_roles(Purpose.SPLIT, roles)
+    begin(first, 1, evaluates=False)
+    resumed = session(journal)
+    np.testing.assert_array_equal(resumed.row_roles(Purpose.SPLIT, 4), roles)
+    for purpose, n_rows in [(Purpose.SPLIT, 5), (Purpose.FOLDS, 4)]:
+        with pytest.raises(PeerError, match="no longer knows what the rows are for: start the job again"):
+            resumed.row_roles(purpose, n_rows)
+
+
+def test_a_dataset_without_a_split_has_the_digest_of_0_1_0_and_one_with_it_another() -> None:
+    plain = DatasetConfig(path=Path("t.csv"))
+    split = DatasetConfig.model_validate({"path": "t.csv", "split": {"column": "s", "train_until": "2023-12-31"}})
+    assert settings_digest(split) != settings_digest(plain)
 
 
 def test_before_the_first_round_another_session_begins_anew(journal: Journal) -> None:

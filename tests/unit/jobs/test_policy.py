@@ -47,6 +47,7 @@ def offer(role: Role, policy: dict[str, Any], dataset: dict[str, Any], job: dict
     check_job(make_job(**job), Policy.model_validate(policy), table, role)
 
 
+ON_SHARES: dict[str, Any] = {"protocol": "shares", "holdout": 0}
 BY_THE_JOB: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
     # policy, dataset, the job that is allowed, the one that is not, and what is said of it
     "key": (
@@ -55,6 +56,13 @@ BY_THE_JOB: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict
         {"key_bits": 2048},
         {"key_bits": 2046},
         "policy.min_key_bits: the minimum is 2048; the job has 2046",
+    ),
+    "inference": (
+        {"share_inference": False},
+        {},
+        ON_SHARES,
+        {**ON_SHARES, "inference": True},
+        "policy.share_inference: the ",
     ),
     "protocol": (
         {"protocols": ["paillier"]},

@@ -25,6 +25,7 @@ from trilateral.common.protocol.batches import Batch
 from trilateral.common.protocol.messages import (
     ELEMENT_KINDS,
     BeginRound,
+    ComparedPenalty,
     Evaluation,
     Failed,
     Finished,
@@ -114,9 +115,25 @@ def ready(draw: st.DrawFn) -> Ready:
     bits = st.integers(-64, 64)
     starts = arrays(np.float64, draw(st.sampled_from((0, n_columns))), elements=st.floats(-1e9, 1e9))
     shares = st.builds(
-        SharesReady, seeds, st.integers(0, 2**31), bits, bits, penalties, weight_bits, st.floats(0, 1e18), starts
+        SharesReady,
+        seeds,
+        st.integers(0, 2**31),
+        bits,
+        bits,
+        penalties,
+        weight_bits,
+        st.floats(0, 1e18),
+        starts,
+        st.integers(0, 64),
     )
     return Ready(draw(counts), n_columns, draw(uint32), draw(st.none() | shares))
+
+
+not_negative = st.floats(0, 1e300)
+compared = st.builds(
+    ComparedPenalty, not_negative, not_negative, finite, finite, not_negative, st.booleans()
+) | st.builds(ComparedPenalty, not_negative, not_negative, st.none(), st.none(), not_negative, st.just(False))
+"""The second kind has no loss, because its values were out of range."""
 
 
 MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
@@ -139,7 +156,7 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
         BeginRound,
         keys,
         vectors,
-        st.builds(Batch, uint32, uint32),
+        st.builds(Batch, uint32, uint32, uint32, st.booleans()),
         st.booleans(),
         st.none() | nonempty,
         uint32,
@@ -149,6 +166,7 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
         uint32,
         st.none() | st.builds(RoundShares, st.none() | weight_shares(), st.none() | weight_shares()),
         st.booleans(),
+        uint32,
     ),
     RowsDone: st.builds(RowsDone, keys, counts),
     OutOfRange: st.builds(OutOfRange, keys),
@@ -162,6 +180,7 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
         st.none() | finite,
         st.none() | elements(5),
         st.none() | st.builds(OwnCovariance, vectors, st.lists(text, max_size=3).map(tuple)),
+        st.lists(compared, max_size=3).map(tuple),
     ),
     HoldoutScores: holdout_scores(),
     Evaluation: st.builds(Evaluation, keys, finite, st.none() | finite),
@@ -374,6 +393,7 @@ WRONG_SHARES_READY: list[dict[str, Any]] = [
     {"norm_bits": 65},
     {"norm_bits": -65},
     {"spread_bits": 65},
+    {"fourth_bits": 65},
     {"spread_bits": -65},
     {"penalty": [1.0]},
     {"penalty": [1.0, -1.0]},

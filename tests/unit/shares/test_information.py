@@ -16,6 +16,7 @@ from trilateral.common.shares.information import (
     add_other_block,
     add_own_block,
     deal_slopes,
+    masks_of_products,
     n_packed,
     pack,
     rounded_share,
@@ -75,11 +76,12 @@ def information(
         digests.add(digest)
     assert len(digests) == 1
     if c is not None:
+        product = {role: each.weighted for role, each in dealt.items() if each.weighted is not None}
         scaled = np.ldexp(c, fmt.f_c).astype(np.uint64)
         mask = kernels.stream(KEYS.guest_session, Purpose.WEIGHTS, 0, N_ROWS, 1)
         e_c, scaled = streams[Role.HOST][:, 2], scaled.reshape(-1, GROUP)
-        wide[Role.GUEST] = scaled * (wide[Role.GUEST] + wide[Role.HOST] - e_c) + dealt[Role.GUEST].weighted[:, 0]
-        wide[Role.HOST] = (scaled - mask.reshape(-1, GROUP)) * e_c + dealt[Role.HOST].weighted[:, 0]
+        wide[Role.GUEST] = scaled * (wide[Role.GUEST] + wide[Role.HOST] - e_c) + product[Role.GUEST]
+        wide[Role.HOST] = (scaled - mask.reshape(-1, GROUP)) * e_c + product[Role.HOST]
     m, o = np.full(wide[Role.HOST].shape, OFFSET, np.uint64), np.zeros(wide[Role.HOST].shape, np.uint64)
     for role in PARTIES:
         m += wide[role] + streams[role][:, 0]
@@ -90,10 +92,10 @@ def information(
         h, g, V = o + streams[role][:, 1], streams[role][:, 1], dealt[role].V
         add_own_block(own[role], D[role], h, V[role], sums[role].of(role))
         add_other_block(D[other[role]], g, V[other[role]], sums[role].of(other[role]))
-    M = grouped(kernels.stream(rounds[opener], Purpose.SLOPE_COLUMNS, 0, N_ROWS, n[opener]), n[opener])
+    M = masks_of_products(rounds[opener], 0, N_ROWS, n[opener])
     Q = slope_columns(own[opener], o + streams[opener][:, 1], dealt[opener].V[opener]) - M
     add_cross(D[receiver], M, sums[opener], opener)
-    Y = grouped(D[opener], n[opener]) * streams[receiver][:, 1][:, np.newaxis] + dealt[receiver].V[opener]
+    Y = slope_columns(D[opener], streams[receiver][:, 1], dealt[receiver].V[opener])
     add_cross(own[receiver], Y + Q, sums[receiver], opener)
     drop = slopes.drop(N_ROWS)
     mask_of_sums = np.frombuffer(rng.bytes(8 * n_packed(len(w))), np.uint64)
@@ -126,7 +128,7 @@ def columns(n_host: int, n_guest: int, scale: int) -> tuple[dict[Role, FloatMatr
 @pytest.mark.parametrize("weight_bits", [None, 0, 6])
 def test_the_coordinator_reads_the_fisher_information(max_score: int, opener: Role, weight_bits: int | None) -> None:
     fmt = Format.of(N_ROWS, max_score, weight_bits)
-    slopes, (X, w) = SlopeFormat(fmt, N_ROWS), columns(3, 2, fmt.column_scale)
+    slopes, (X, w) = SlopeFormat(fmt, N_ROWS, 3), columns(3, 2, fmt.column_scale)
     c = None
     if weight_bits is not None:
         c = np.random.default_rng(3).integers(0, 8 << weight_bits, N_ROWS) / 2.0**weight_bits
@@ -140,10 +142,10 @@ def test_the_sums_stay_in_range_for_any_job() -> None:
     for n_rows in (1000, 24_000, 120_000, 10**6, 10**7):
         for bits in (None, 0, 6):
             fmt = Format.of(n_rows, 12, bits)
-            slopes = SlopeFormat(fmt, n_rows)
+            slopes = SlopeFormat(fmt, n_rows, 7)
             largest_weight = 1 if bits is None else 64
             assert n_rows * fmt.column_scale**2 * largest_weight * 2**slopes.slope_bits <= 2**64
             assert 0 < slopes.cut < 62
             assert slopes.drop(n_rows) < 60
             # A mean slope of 0.1 is known to 1e-3 everywhere, and to 1e-4 without weights.
-            assert slopes.dropped(n_rows) < (1e-4 if bits is None else 2e-3) * 0.1 * n_rows
+            assert slopes.dropped(n_rows) < (1e-4 if bits is None else 5e-4) * 0.1 * n_rows

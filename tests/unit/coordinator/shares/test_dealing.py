@@ -10,7 +10,7 @@ from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.messages import ElementPiece, Envelope, RoundKey, RowsDone
-from trilateral.common.protocol.shares.rows import RowPlan
+from trilateral.common.protocol.shares.rows import RowPlan, Selection
 from trilateral.common.protocol.shares.session import StreamKeys
 from trilateral.common.shares.format import Format
 from trilateral.common.shares.layout import BLOCK_ROWS
@@ -51,7 +51,7 @@ def dealt(envelopes: Iterator[Envelope]) -> list[tuple[RoundKey, int, int]]:
 def test_no_party_has_more_than_a_window_of_dealt_rows() -> None:
     rows = plan(5 * BLOCK_ROWS)
     dealing = make_dealing(rows)
-    dealing.begin(FIRST, rows.training, None)
+    dealing.begin(FIRST, rows.all_selected, None)
 
     assert [first for _, first, _ in dealt(dealing.deal())] == [0, BLOCK_ROWS, 2 * BLOCK_ROWS]
     dealing.take_done(Role.HOST, RowsDone(FIRST, 2 * BLOCK_ROWS))
@@ -63,14 +63,14 @@ def test_no_party_has_more_than_a_window_of_dealt_rows() -> None:
 def test_the_next_round_is_dealt_ahead_and_not_again() -> None:
     rows = plan(2 * BLOCK_ROWS)
     dealing = make_dealing(rows)
-    dealing.begin(FIRST, rows.training, None)
+    dealing.begin(FIRST, rows.all_selected, None)
 
     ahead = [key for key, _, _ in dealt(dealing.deal())]
     assert ahead == [FIRST, FIRST, SECOND]
     for party in PARTIES:
         dealing.take_all_done(party)
     assert dealt(dealing.deal()) == [(SECOND, BLOCK_ROWS, BLOCK_ROWS)]
-    deal = dealing.begin(SECOND, rows.training, None)
+    deal = dealing.begin(SECOND, rows.all_selected, None)
     assert deal.is_complete
     assert {key for key, _, _ in dealt(dealing.deal())} == {RoundKey(3, 1)}
 
@@ -81,7 +81,7 @@ def test_hold_out_rows_follow_what_was_dealt_ahead() -> None:
     dealing.begin(FIRST, None, None)
     assert dealt(dealing.deal()) == [(SECOND, 0, BLOCK_ROWS)]
 
-    deal = dealing.begin(SECOND, rows.training, rows.holdout)
+    deal = dealing.begin(SECOND, rows.all_selected, rows.holdout)
     assert not deal.is_complete
     assert dealt(dealing.deal())[0] == (SECOND, rows.holdout.first, rows.holdout.n_rows)
     assert deal.is_complete
@@ -90,10 +90,10 @@ def test_hold_out_rows_follow_what_was_dealt_ahead() -> None:
 def test_a_new_attempt_is_dealt_from_its_start_under_another_key() -> None:
     rows = plan(2 * BLOCK_ROWS)
     dealing = make_dealing(rows)
-    dealing.begin(FIRST, rows.training, None)
+    dealing.begin(FIRST, rows.all_selected, None)
     list(dealing.deal())
     again = RoundKey(1, 2)
-    dealing.begin(again, rows.training, None)
+    dealing.begin(again, rows.all_selected, None)
 
     assert dealt(dealing.deal())[:2] == [(again, 0, BLOCK_ROWS), (again, BLOCK_ROWS, BLOCK_ROWS)]
 
@@ -104,7 +104,7 @@ def test_what_is_dealt_again_for_an_attempt_is_the_same_to_the_bit() -> None:
     dealing = make_dealing(rows)
 
     def ahead_of(key: RoundKey) -> dict[Role, ElementVector]:
-        dealing.begin(key, rows.training, None)
+        dealing.begin(key, rows.all_selected, None)
         sent = [(envelope.to, envelope.message) for envelope in dealing.deal()]
         return {to: one.elements for to, one in sent if isinstance(one, ElementPiece) and one.key == SECOND}
 
@@ -117,7 +117,7 @@ def test_batches_are_not_dealt_ahead() -> None:
     """The coordinator does not know the next round's batch before the round."""
     rows = plan(2 * BLOCK_ROWS, batch=BLOCK_ROWS)
     dealing = make_dealing(rows)
-    dealing.begin(FIRST, rows.section(1), None)
+    dealing.begin(FIRST, Selection([1], (rows.section(1),)), None)
 
     assert dealt(dealing.deal()) == [(FIRST, BLOCK_ROWS, BLOCK_ROWS)]
 
@@ -125,7 +125,7 @@ def test_batches_are_not_dealt_ahead() -> None:
 def test_nothing_is_dealt_beyond_the_last_round_or_after_the_end() -> None:
     rows = plan(BLOCK_ROWS)
     dealing = make_dealing(rows, max_rounds=2)
-    dealing.begin(SECOND, rows.training, None)
+    dealing.begin(SECOND, rows.all_selected, None)
     assert [key for key, _, _ in dealt(dealing.deal())] == [SECOND]
     dealing.stop()
     assert dealt(dealing.deal()) == []
@@ -134,7 +134,7 @@ def test_nothing_is_dealt_beyond_the_last_round_or_after_the_end() -> None:
 def test_a_party_cannot_have_used_more_than_was_dealt() -> None:
     rows = plan(5 * BLOCK_ROWS)
     dealing = make_dealing(rows)
-    dealing.begin(FIRST, rows.training, None)
+    dealing.begin(FIRST, rows.all_selected, None)
     list(dealing.deal())
 
     for n_rows in (WINDOW + 16, -16):
@@ -149,9 +149,9 @@ def test_a_party_cannot_have_used_more_than_was_dealt() -> None:
 def test_old_and_repeated_reports_change_nothing() -> None:
     rows = plan(5 * BLOCK_ROWS)
     dealing = make_dealing(rows)
-    dealing.begin(FIRST, rows.training, None)
+    dealing.begin(FIRST, rows.all_selected, None)
     list(dealing.deal())
-    dealing.begin(RoundKey(1, 2), rows.training, None)
+    dealing.begin(RoundKey(1, 2), rows.all_selected, None)
     list(dealing.deal())
 
     for party in PARTIES:
@@ -164,5 +164,5 @@ def test_old_and_repeated_reports_change_nothing() -> None:
 def test_the_coordinator_keeps_nothing_of_a_size_that_grows_with_the_rows() -> None:
     rows = RowPlan.of(Batches(2**31, "all", 0), 2**31)
     dealing = make_dealing(rows)
-    dealing.begin(FIRST, rows.training, rows.holdout)
+    dealing.begin(FIRST, rows.all_selected, rows.holdout)
     assert len(dealt(dealing.deal())) == WINDOW // BLOCK_ROWS

@@ -49,13 +49,40 @@ def test_the_range_of_a_batch_holds_the_rows_of_the_batch(plan: RowPlan, epoch: 
     ranges = []
     for index in range(plan.batches.count):
         batch = Batch(epoch, index)
-        (number,) = plan.numbers_of(batch)
-        assert plan.range_of(batch) == plan.section(number)
+        selection = plan.selection(batch)
+        (number,) = selection.numbers
+        assert selection.ranges == (plan.section(number),)
         assert np.array_equal(rows[number], plan.batches.rows(batch))
         ranges.append(number)
     assert sorted(ranges) == list(range(plan.n_sections))
-    assert plan.range_of(WHOLE_SET) == plan.training
-    assert plan.numbers_of(WHOLE_SET) == range(plan.n_sections)
+    assert plan.selection(WHOLE_SET).ranges == (plan.training,)
+    assert plan.selection(WHOLE_SET).numbers == range(plan.n_sections)
+
+
+@given(st.integers(20, 500), st.integers(2, 20), st.integers(0, 2**63 - 1), st.integers(1, 5))
+def test_a_fold_and_the_rows_outside_of_it_are_all_training_rows(n: int, n_folds: int, seed: int, epoch: int) -> None:
+    plan = RowPlan.of(Batches(n, "all", seed, n_folds=n_folds), 7)
+    order = np.split(rows_in_order(plan), np.cumsum([section.n_real for section in plan.sections])[:-1])
+    everything = plan.selection(Batch(epoch))
+    assert [each.n_real for each in everything.ranges] == [len(rows) for rows in order]
+    assert (everything.n_rows, everything.n_real) == (plan.training.n_rows, n)
+    for fold in range(1, n_folds + 1):
+        alone, rest = (Batch(epoch, fold=fold, held_out=held_out) for held_out in (True, False))
+        (section,) = plan.selection(alone).ranges
+        assert sorted([*plan.selection(rest).ranges, section], key=lambda each: each.first) == list(plan.sections)
+        assert np.array_equal(order[fold - 1], plan.batches.rows(alone))
+        assert np.array_equal(np.setdiff1d(np.arange(n), order[fold - 1]), plan.batches.rows(rest))
+        assert plan.batches.size(alone) + plan.batches.size(rest) == n
+        for selection in map(plan.selection, (alone, rest)):
+            assert sum(block.n_rows for run in selection.runs(2) for block in run) == selection.n_rows
+
+
+def test_there_is_no_fold_that_the_job_does_not_have() -> None:
+    plan = RowPlan.of(Batches(100, "all", 0, n_folds=5), 0)
+    with pytest.raises(ValueError, match="no fold 6"):
+        plan.selection(Batch(1, fold=6))
+    with pytest.raises(ValueError, match="101 folds"):
+        Batches(100, "all", 0, n_folds=101)
 
 
 @pytest.mark.parametrize("n_rows", [ROWS, BLOCK_ROWS, BLOCK_ROWS + ROWS, 3 * BLOCK_ROWS])
@@ -72,10 +99,10 @@ def test_blocks_cover_their_range_in_order(n_rows: int) -> None:
 def test_a_plan_of_many_rows_draws_none_of_them() -> None:
     plan = RowPlan.of(Batches(10**12, 10**9, 0), 10**11)
     assert plan.training.n_real == 10**12
-    assert plan.range_of(Batch(3, 7)).n_real == 10**9
+    assert plan.selection(Batch(3, 7)).n_real == 10**9
 
 
 def test_there_is_no_range_for_a_batch_that_the_job_does_not_have() -> None:
     plan = RowPlan.of(Batches(100, 10, 0), 0)
     with pytest.raises(ValueError, match="no batch 10 of epoch 1"):
-        plan.range_of(Batch(1, 10))
+        plan.selection(Batch(1, 10))

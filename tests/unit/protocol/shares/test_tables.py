@@ -123,7 +123,8 @@ def test_sizes_are_those_of_the_whole_matrix(disk: JobScratch) -> None:
         sizes = measure(columns)
         assert sizes.norm == pytest.approx(np.linalg.norm(values, axis=1).max())
         assert sizes.spread == pytest.approx(np.linalg.svd(values, compute_uv=False)[0])
-    assert measure(values[:0]) == measure(values[:, :0]) == tables.Sizes(0.0, 0.0)
+        assert sizes.fourth == pytest.approx((values**4).sum(axis=0).max())
+    assert measure(values[:0]) == measure(values[:, :0]) == tables.Sizes(0.0, 0.0, 0.0)
 
 
 def test_columns_are_rounded_to_neighbours_with_the_right_mean() -> None:

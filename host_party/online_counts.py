@@ -1,0 +1,77 @@
+"""Counting the answers of online scoring on disk, several at a time.
+
+To write a count takes longer than everything else in an answer. So the answers that come while a count is being written
+wait, and share the next one.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from trilateral.common.base.errors import TrilateralError
+from trilateral.common.base.roles import Role
+from trilateral.common.base.tasks import start
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.jobs.policy import PREDICTION, check_ids, check_scores, spend_ids, spend_scores
+from trilateral.common.jobs.quota import IdQuota, ScoreQuota
+
+
+class OnlineCounts:
+    """Counts points that the host is about to answer, each as a score and as an ID.
+
+    Args:
+        config: returns the configuration of the process.
+    """
+
+    def __init__(self, config: Callable[[], ProcessConfig]) -> None:
+        self._config = config
+        self._waiting: list[tuple[int, asyncio.Future[int]]] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    async def spend(self, n_points: int) -> int:
+        """Count points before they are answered, and return how many scores are left today.
+
+        Raises:
+            PolicyError: fewer are left. No point may be answered.
+            ConfigError: a counter cannot be read or written. No point may be answered.
+        """
+        counted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting.append((n_points, counted))
+        if self._writing is None or self._writing.done():
+            self._writing = start(self._write())
+        return await counted
+
+    async def _write(self) -> None:
+        while self._waiting:
+            together, self._waiting = self._waiting, []
+            if not await self._write_together(together) and len(together) > 1:
+                # There is not enough for all of them: the first ones get what is left.
+                for each in together:
+                    await self._write_together([each])
+
+    async def _write_together(self, together: list[tuple[int, asyncio.Future[int]]]) -> bool:
+        """Count some answers at once; return whether they were counted. A single one learns why it was not."""
+        try:
+            left = await self._count(sum(n_points for n_points, _ in together))
+        except Exception as error:
+            if len(together) == 1 or not isinstance(error, TrilateralError):
+                for _, counted in together:
+                    if not counted.done():
+                        counted.set_exception(error)
+                return True
+            return False
+        for _, counted in together:
+            if not counted.done():  # The caller may have hung up. What was counted stays counted.
+                counted.set_result(left)
+        return True
+
+    async def _count(self, n_points: int) -> int:
+        config = self._config()
+        scores, ids = ScoreQuota.of(config), IdQuota.of(config)
+        check_scores(n_points, scores, PREDICTION)
+        check_ids(n_points, ids, Role.HOST, PREDICTION)
+        # If one of them fails, the other one has counted too much, and nothing is answered.
+        _, left = await asyncio.gather(
+            asyncio.to_thread(spend_ids, n_points, ids, Role.HOST),
+            asyncio.to_thread(spend_scores, n_points, scores, PREDICTION),
+        )
+        return left

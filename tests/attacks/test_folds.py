@@ -1,0 +1,121 @@
+"""What a curious coordinator tries on the folds of a cross-validation: to read sums over few rows.
+
+Each attack wins without the protection and loses with it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.protocol.test_shares_training import make_job, train
+from tests.support.three_machines import Tables, make_tables
+from trilateral.common.base.arrays import FloatMatrix, FloatVector
+from trilateral.common.base.errors import PolicyError
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import Policy
+from trilateral.common.data.party_data import PreparedData
+from trilateral.common.jobs.policy import check_effective_rows, check_sizes
+from trilateral.common.paillier.keys import PrivateKey
+from trilateral.common.protocol.batches import Batch, Batches
+from trilateral.common.protocol.messages import ObservationRecord
+from trilateral.coordinator import training as coordinator_training
+from trilateral.coordinator.plan import GivenUp, Probe, Search
+
+
+def sums_at_zero(
+    job: JobConfig, tables: Tables, key: PrivateKey, batches: Sequence[Batch], monkeypatch: pytest.MonkeyPatch
+) -> list[FloatVector]:
+    """Let a hostile coordinator ask for the gradient at w = 0 of rows that it chooses; return the opened sums."""
+
+    def search(*arguments: Any) -> Search:
+        for batch in batches:
+            yield Probe(np.zeros(tables.joined.columns.shape[1]), batch)
+        return GivenUp("the coordinator has what it wants")
+
+    monkeypatch.setattr(coordinator_training, "cross_validated_search", search)
+    outcome = train(job, tables, key)
+    seen = [message for *_, message in outcome.traffic if isinstance(message, ObservationRecord)]
+    sizes = Batches.of(job, len(tables.joined.labels))
+    return [
+        np.asarray(each.gradient) * sizes.size(batch) for each, batch in zip(seen, batches, strict=True) if each.loss
+    ]
+
+
+def rows_times_labels(tables: Tables) -> FloatMatrix:
+    """X'q / 2 of each row: what a row adds to a gradient at w = 0."""
+    return np.asarray(tables.joined.columns) * -tables.joined.labels[:, np.newaxis] / 2
+
+
+class TestFoldsOfFewRows:
+    """The difference of two gradients at one point is a sum over one fold."""
+
+    job = make_job(folds=20, l2=0.01, holdout=0.0)
+
+    def test_show_their_rows_to_a_coordinator_that_subtracts(
+        self, private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tables = make_tables(self.job, n_rows=40)
+        asked = [Batch(1), Batch(1, fold=7)]
+        whole, rest = sums_at_zero(self.job, tables, private_key, asked, monkeypatch)
+        rows = Batches.of(self.job, 40).rows(Batch(1, fold=7, held_out=True))
+        assert len(rows) == 2
+        np.testing.assert_allclose(whole - rest, rows_times_labels(tables)[rows].sum(axis=0), atol=0.02)
+
+    @pytest.mark.parametrize("role", PARTIES)
+    def test_are_refused_by_either_party(self, role: Role) -> None:
+        """A party that allows them in its own file cannot allow them for the other."""
+        check_sizes(self.job, Policy(min_batch=1), 40, role)
+        with pytest.raises(PolicyError, match="policy.min_batch: the minimum is 100; a fold has 2"):
+            check_sizes(self.job, Policy(), 40, role)
+        check_sizes(self.job, Policy(), 2000, role)
+        with pytest.raises(PolicyError, match="a fold has 99"):
+            check_sizes(self.job, Policy(), 1999, role)
+
+    def test_cannot_hide_behind_rows_without_weight(self) -> None:
+        """A fold in which three rows have nearly all weight is a sum over three rows."""
+        tables = make_tables(self.job, n_rows=4000)
+        block = tables.guest.block
+        weights = np.ones(4000)
+        weights[Batches.of(self.job, 4000).part_rows(3)[3:]] = 0.015625
+        light = replace(block, sample_weights=weights, weight_bits=6)
+        check_effective_rows(make_job(), Policy(), light, Role.GUEST)
+        with pytest.raises(PolicyError, match="policy.min_batch"):
+            check_effective_rows(self.job, Policy(), light, Role.GUEST)
+
+
+class TestTwoJobs:
+    """Folds that differ by one row show that row as their difference."""
+
+    def test_with_one_seed_and_one_more_row_show_no_more_than_two_trainings_do(
+        self, private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The remaining risk that docs/security.md states: the sums of all rows differ by the new row as well."""
+        job = make_job(folds=5, l2=0.01, holdout=0.0)
+        tables = make_tables(job, n_rows=1201)
+        host, guest = (
+            replace(each, block=replace(each.block, columns=0.98 * np.asarray(each.block.columns)))
+            for each in (tables.host, tables.guest)
+        )
+        tables, n_rows = Tables(host, guest), 1200
+        before = Tables(_first_rows(tables.host, n_rows), _first_rows(tables.guest, n_rows))
+        first = sums_at_zero(job, before, private_key, [Batch(1)], monkeypatch)
+        second = sums_at_zero(job, tables, private_key, [Batch(1)], monkeypatch)
+        np.testing.assert_allclose(second[0] - first[0], rows_times_labels(tables)[n_rows], atol=0.01)
+
+    def test_with_other_seeds_have_folds_that_differ_in_most_rows(self) -> None:
+        one, other = (Batches.of(make_job(folds=5, seed=seed), 1200) for seed in (1, 2))
+        for fold in range(5):
+            for another in range(5):
+                changed = np.setxor1d(one.part_rows(fold), other.part_rows(another))
+                assert len(changed) > 240  # Of 480 if they had no row in common.
+
+
+def _first_rows(data: PreparedData, n_rows: int) -> PreparedData:
+    block = data.block
+    labels = None if block.labels is None else block.labels[:n_rows]
+    cut = replace(block, columns=np.asarray(block.columns)[:n_rows], labels=labels)
+    return replace(data, block=cut, n_rows=n_rows)

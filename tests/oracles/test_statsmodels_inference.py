@@ -1,0 +1,185 @@
+"""Standard errors, tests and the fit of a training on shares, against statsmodels on the joined table.
+
+statsmodels gets the terms of both parties as they are after filling and clipping, with the host's terms centred: the
+guest's constant is that at the mean of the host's terms.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+
+from tests.support.frames import features_of
+from tests.support.three_machines import Tables, make_machines, run_machines
+from trilateral.common.base.arrays import FloatMatrix, FloatVector
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.dataset import PreprocessingConfig
+from trilateral.common.config.job import JobConfig
+from trilateral.common.data.features import Features
+from trilateral.common.data.model.inference import Inference, ModelFit, fit_of, infer
+from trilateral.common.data.party_data import PreparedData, make_party_data
+from trilateral.common.data.tables.id_list import Ids
+from trilateral.common.data.tables.table import PartyTable
+from trilateral.common.paillier.keys import PrivateKey
+from trilateral.common.protocol.batches import holdout_split
+
+JOB = JobConfig(name="job", dataset="data", protocol="shares", inference=True, holdout=0.2, tolerance=1e-9, seed=4)
+PERSONS = ("student", "employed", "retired", "other")
+REGIONS = ("north", "south", "west")
+
+
+@dataclass
+class Case:
+    """A table of both parties, and what a training on it has told them."""
+
+    design: FloatMatrix
+    """The terms of the host, centred, those of the guest, and ones; training rows only."""
+    positive: FloatVector
+    weights: FloatVector | None
+    """Of mean 1."""
+    inference: dict[Role, Inference]
+    fit: ModelFit
+
+    @property
+    def errors(self) -> FloatVector:
+        return np.array([each.std_error for each in self._terms])
+
+    @property
+    def z(self) -> FloatVector:
+        return np.array([each.z for each in self._terms])
+
+    @property
+    def _terms(self) -> list[Any]:
+        host, guest = (self.inference[party] for party in PARTIES)
+        assert guest.intercept is not None
+        return [*host.terms.values(), *guest.terms.values(), guest.intercept]
+
+
+def credit_like(n_rows: int, rate: float, seed: int) -> tuple[pd.DataFrame, pd.DataFrame, FloatVector]:
+    """Amounts with heavy tails, counts, ages, categories and missing values, like those of the credit data sets."""
+    rng = np.random.default_rng(seed)
+    common = rng.normal(size=n_rows)
+    bills = {f"bill_{k}": np.exp(common + 0.6 * rng.normal(size=n_rows)) * 3000 for k in range(4)}
+    host = pd.DataFrame(
+        bills | {"late": rng.poisson(np.exp(0.5 * common - 1.5)), "region": rng.choice(REGIONS, n_rows)}
+    )
+    income = np.exp(0.5 * common + 0.8 * rng.normal(size=n_rows)) * 5000
+    income[rng.random(n_rows) < 0.15] = np.nan
+    guest = pd.DataFrame(
+        {
+            "age": rng.normal(45, 12, n_rows).round(),
+            "income": income,
+            "person": rng.choice(PERSONS, n_rows, p=[0.1, 0.6, 0.2, 0.1]),
+        }
+    )
+    u = 0.9 * np.minimum(host["late"], 3) - 0.03 * guest["age"] - 0.3 * common + 0.4 * (guest["person"] == "student")
+    u += 0.3 * (host["region"] == "west")
+    u += np.log(rate / (1 - rate)) - np.average(u)
+    return host, guest, np.where(rng.random(n_rows) < 1 / (1 + np.exp(-u)), 1.0, -1.0)
+
+
+def run_case(n_rows: int, rate: float, key: PrivateKey, weights: FloatVector | None = None) -> Case:
+    host, guest, labels = credit_like(n_rows, rate, seed=1)
+    ids = Ids.of([f"{row:07d}" for row in range(n_rows)])
+    config = PreprocessingConfig()
+    features = {Role.HOST: features_of(host), Role.GUEST: features_of(guest)}
+    data: dict[Role, PreparedData] = {
+        Role.HOST: make_party_data(PartyTable(ids, features[Role.HOST], None), config, JOB),
+        Role.GUEST: make_party_data(PartyTable(ids, features[Role.GUEST], labels, weights=weights), config, JOB),
+    }
+    outcome = run_machines(make_machines(JOB, Tables(data[Role.HOST], data[Role.GUEST]), key))
+    inference = {}
+    for party, result in outcome.results.items():
+        assert result.inference is not None
+        assert all("rounding error" in warning for warning in result.inference.warnings)
+        inference[party] = infer(data[party].preprocessing, result.coef, result.inference.covariance, [])
+        assert not inference[party].warnings
+    block = data[Role.GUEST].block
+    assert block.labels is not None
+    n_parameters = len(outcome.coef)
+    fit = fit_of(outcome.results[Role.GUEST].loss, block.labels, block.sample_weights, n_parameters, intercept=True)
+    train, _ = holdout_split(n_rows, 0.2, JOB.seed)
+    terms = {party: data[party].preprocessing.expand(_rows(features[party], train)) for party in PARTIES}
+    centred = terms[Role.HOST] - terms[Role.HOST].mean(axis=0)
+    design = np.column_stack([centred, terms[Role.GUEST], np.ones(len(train))])
+    scaled = None if block.sample_weights is None else block.sample_weights / block.sample_weights.mean()
+    return Case(design, (block.labels > 0).astype(np.float64), scaled, inference, fit)
+
+
+def _rows(features: Features, rows: Any) -> Features:
+    return features.take(rows)
+
+
+@pytest.mark.parametrize(("n_rows", "rate"), [(24_000, 0.22), (60_000, 0.067)], ids=["credit 1", "credit 2"])
+@pytest.mark.parametrize("weighting", ["none", "whole", "fractions"])
+def test_the_table_of_a_training_is_that_of_statsmodels(
+    n_rows: int, rate: float, weighting: str, private_key: PrivateKey
+) -> None:
+    rng = np.random.default_rng(2)
+    weights = {
+        "none": None,
+        "whole": rng.integers(1, 4, n_rows).astype(np.float64),
+        "fractions": rng.exponential(1.0, n_rows).clip(0.1, 4),
+    }[weighting]
+    case = run_case(n_rows, rate, private_key, weights)
+
+    model = sm.GLM(case.positive, case.design, family=sm.families.Binomial(), freq_weights=case.weights)
+    wanted = model.fit(tol=1e-12, maxiter=50)
+
+    # Sample weights with fraction bits leave fewer bits for the columns and for the loss: see docs/shares.md.
+    exactness = 3e-4 if weighting == "fractions" else 1e-4
+    assert case.errors == pytest.approx(wanted.bse, rel=exactness)
+    # Weights are as exact as their gradient, which the coordinator reads rounded: see docs/shares.md.
+    assert case.z == pytest.approx(wanted.tvalues, abs=3e-2 if weighting == "fractions" else 3e-3)
+    fit = case.fit
+    assert fit.deviance == pytest.approx(wanted.deviance, rel=exactness)
+    assert fit.null_deviance == pytest.approx(wanted.null_deviance, rel=1e-9)
+    assert fit.aic == pytest.approx(wanted.aic, rel=exactness)
+    assert fit.bic == pytest.approx(-2 * wanted.llf + np.log(len(case.positive)) * case.design.shape[1], rel=exactness)
+    assert fit.mcfadden_r2 == pytest.approx(1 - wanted.llf / wanted.llnull, rel=3e-3)
+    assert fit.likelihood_ratio is not None
+    assert fit.likelihood_ratio.statistic == pytest.approx(2 * (wanted.llf - wanted.llnull), rel=3e-3)
+    assert fit.likelihood_ratio.df == case.design.shape[1] - 1
+
+    for party, inference in case.inference.items():
+        for column, test in inference.columns.items():
+            places = _places(case, party, column)
+            wald = wanted.wald_test(np.eye(case.design.shape[1])[places], scalar=True)
+            assert test.df == len(places)
+            assert test.statistic == pytest.approx(float(wald.statistic), abs=0.03, rel=1e-2)
+
+
+def _places(case: Case, party: Role, column: str) -> list[int]:
+    first = 0 if party is Role.HOST else len(case.inference[Role.HOST].terms)
+    names = list(case.inference[party].terms)
+    return [first + number for number, name in enumerate(names) if name.startswith((f"{column}=", f"{column} "))]
+
+
+def test_tests_of_given_weights_are_those_of_statsmodels() -> None:
+    """The formulas alone, from the covariance that statsmodels has."""
+    rng = np.random.default_rng(0)
+    n_rows = 500
+    features = pd.DataFrame({"x": rng.normal(size=n_rows), "y": rng.normal(size=n_rows)})
+    labels = np.where(rng.random(n_rows) < 1 / (1 + np.exp(-0.3 * features["x"])), 1.0, -1.0)
+    job = JOB.model_copy(update={"holdout": 0.0})
+    config = PreprocessingConfig(clip=None)
+    ids = Ids.of([str(row) for row in range(n_rows)])
+    data = make_party_data(PartyTable(ids, features_of(features), labels), config, job)
+    X = np.asarray(data.block.columns)
+    trained = sm.GLM((labels > 0).astype(float), X, family=sm.families.Binomial()).fit(tol=1e-12)
+    packed = np.asarray(trained.cov_params())[np.triu_indices(3)]
+
+    found = infer(data.preprocessing, np.asarray(trained.params), packed, [])
+
+    design = sm.add_constant(features.to_numpy(), prepend=False)
+    wanted = sm.GLM((labels > 0).astype(float), design, family=sm.families.Binomial()).fit(tol=1e-12)
+    assert found.intercept is not None
+    each = [*found.terms.values(), found.intercept]
+    assert [one.weight for one in each] == pytest.approx(wanted.params, rel=1e-8)
+    assert [one.std_error for one in each] == pytest.approx(wanted.bse, rel=1e-8)
+    assert [one.p_value for one in each] == pytest.approx(wanted.pvalues, rel=1e-7)
+    interval = np.array([[one.lower, one.upper] for one in each])
+    assert interval == pytest.approx(wanted.conf_int(), rel=1e-7)

@@ -1,0 +1,188 @@
+"""Penalties compared by cross-validation on shares in one process: what each round shows, and what each role learns."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.protocol.test_shares_training import (
+    WEIGHTS,
+    check_round,
+    format_of,
+    loss_step,
+    make_job,
+    sample_weights,
+    train,
+    weigh,
+)
+from tests.support.shares_rounds import cut_small, read_rounds
+from tests.support.three_machines import Tables, make_tables
+from trilateral.common.base.errors import ProtocolError
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig, Penalty, PenaltyPath
+from trilateral.common.paillier.keys import PrivateKey
+from trilateral.common.protocol.batches import Batch, Batches
+from trilateral.common.protocol.bounds import max_rounds
+from trilateral.common.protocol.messages import BeginRound, FinishJob, RoundKey, RoundShares, WeightShares
+from trilateral.common.protocol.place import Place
+from trilateral.coordinator.numpy_training import PlainResult, train_plain
+
+JOBS: dict[str, dict[str, Any]] = {
+    "one penalty": {"l2": 0.05, "folds": 3},
+    "path of l2": {"l2": 0.5, "path": PenaltyPath(points=4), "folds": 3},
+    "path of l1": {"l1": 0.2, "path": PenaltyPath(points=4, smallest=0.01), "folds": 3},
+    "elastic net": {"l1": 0.1, "l2": 0.2, "path": PenaltyPath(points=3), "folds": 2, "one_standard_error": True},
+    "search": {"search": [Penalty(l2=0.001), Penalty(l1=0.01), Penalty(l1=0.02, l2=0.1)], "folds": 4},
+    "no intercept": {"l1": 0.2, "path": PenaltyPath(points=3), "folds": 2, "intercept": False},
+}
+
+
+def in_numpy(job: JobConfig, tables: Tables) -> PlainResult:
+    joined = tables.joined
+    return train_plain(job, joined.columns, joined.labels, joined.penalty, sample_weights=joined.sample_weights)
+
+
+@pytest.mark.parametrize("weights", ["none", "fractions"])
+@pytest.mark.parametrize("settings", JOBS)
+def test_it_ends_as_in_numpy(settings: str, weights: str, private_key: PrivateKey) -> None:
+    job = make_job(**JOBS[settings], epochs=30, tolerance=1e-6)
+    tables = weigh(make_tables(job, n_rows=3000), WEIGHTS[weights])
+
+    outcome, expected = train(job, tables, private_key), in_numpy(job, tables)
+
+    n_rows = len(tables.joined.labels)
+    step = loss_step(format_of(job, tables), n_rows) / (sample_weights(tables).mean() * n_rows)
+    noise = 3e-5 + 4 * step * (job.folds or 1)  # A fold drops the same bits of fewer rows.
+    assert outcome.ended.loss == pytest.approx(expected.loss, abs=noise), outcome.ended.reason
+    compared = outcome.results[Role.GUEST].compared
+    assert [each.is_chosen for each in compared] == [each.is_chosen for each in expected.compared]
+    for seen, plain in zip(compared, expected.compared, strict=True):
+        assert (seen.l1, seen.l2) == (plain.l1, plain.l2)
+        assert seen.loss == pytest.approx(plain.loss, abs=noise)
+        assert seen.standard_error == pytest.approx(plain.standard_error, abs=noise)
+    np.testing.assert_allclose(outcome.coef, expected.coef, atol=2e-2)
+    assert np.array_equal(outcome.coef == 0, expected.coef == 0)
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("n_rows", [151, 331])
+def test_each_round_shows_the_rows_outside_or_inside_of_a_fold(
+    weights: str, n_rows: int, private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_small(monkeypatch)
+    job = make_job(**JOBS["search"])
+    tables = weigh(make_tables(job, n_rows=n_rows, n_host=2, n_guest=3), WEIGHTS[weights])
+    outcome = train(job, tables, private_key)
+    assert outcome.ended.loss is not None, outcome.ended.reason
+    rounds = list(read_rounds(outcome, format_of(job, tables)))
+    for each in rounds:
+        check_round(each, job, tables)
+    kinds = Counter((each.asked.batch.fold, each.asked.batch.held_out) for each in rounds)
+    assert set(kinds) == {(0, False)} | {(fold, alone) for fold in range(1, 5) for alone in (True, False)}
+    assert all(kinds[fold, True] == 3 for fold in range(1, 5))
+
+
+def test_a_weight_is_0_in_the_model_itself(private_key: PrivateKey) -> None:
+    job = make_job(l1=0.1, epochs=30)
+    tables = make_tables(job, n_rows=2000, n_host=5, n_guest=4)
+    outcome = train(job, tables, private_key)
+    zeros = outcome.coef[:-1] == 0
+    assert 0 < np.count_nonzero(zeros) < len(zeros)
+    assert np.array_equal(outcome.coef == 0, in_numpy(job, tables).coef == 0)
+
+
+def test_the_host_is_not_told_which_penalty_is_chosen(private_key: PrivateKey) -> None:
+    job = make_job(**JOBS["path of l1"])
+    outcome = train(job, make_tables(job, n_rows=600), private_key)
+    finishes = {to: message for _, to, message in outcome.traffic if isinstance(message, FinishJob)}
+    assert len(finishes[Role.GUEST].compared) == 4
+    assert len(outcome.ended.compared) == 4
+    assert not finishes[Role.HOST].compared
+    assert not outcome.results[Role.HOST].compared
+    assert finishes[Role.HOST].reason == finishes[Role.GUEST].reason
+    reported = [report.fits_done for report in outcome.reports]
+    assert reported == sorted(reported)
+    assert reported[-1] == job.n_fits - 1
+
+
+def test_no_party_is_told_a_loss_or_a_point_before_the_end(private_key: PrivateKey) -> None:
+    job = make_job(**JOBS["elastic net"])
+    outcome = train(job, make_tables(job), private_key)
+    begins = [m for _, to, m in outcome.traffic if to in PARTIES and isinstance(m, BeginRound)]
+    assert begins
+    assert all((m.loss, m.evaluate_at, m.direction, m.step.size) == (None, None, None, 0) for m in begins)
+
+
+def test_a_search_where_values_leave_the_range_names_the_way_out(private_key: PrivateKey) -> None:
+    """Columns that separate the labels have no largest score, so weak penalties run away."""
+    job = make_job(search=[Penalty(l2=0.1), Penalty()], folds=2, epochs=60, max_score=8)
+    tables = make_tables(job, n_rows=400)
+    block = tables.guest.block
+    columns = np.array(block.columns)
+    columns[:, 0] = np.where(np.asarray(block.labels) > 0, 1.0, -1.0)
+    outcome = train(
+        job, replace(tables, guest=replace(tables.guest, block=replace(block, columns=columns))), private_key
+    )
+    compared = outcome.results[Role.GUEST].compared
+    assert len(compared) == 2
+    assert compared[0].loss is not None
+
+
+# --- what a party refuses
+
+
+class Nothing:
+    def apply(self, step: Any) -> None:
+        pass
+
+    def reset(self) -> None:
+        pass
+
+
+def begin(number: int, batch: Batch, *, gradient: bool) -> BeginRound:
+    shares = RoundShares(WeightShares(*(np.zeros(n, np.uint64) for n in (3, 2, 3))))
+    return BeginRound(RoundKey(number, 1), np.zeros(0), batch, gradient, shares=shares)
+
+
+@pytest.mark.parametrize(
+    ("batch", "gradient"),
+    [
+        (Batch(1, fold=1, held_out=True), True),
+        (Batch(1, fold=1), False),
+        (Batch(1, held_out=True), False),
+        (Batch(1, fold=4), True),
+        (Batch(13, fold=1), True),
+        (Batch(1, 1, fold=1), True),
+    ],
+    ids=str,
+)
+def test_a_party_refuses_other_sums(batch: Batch, gradient: bool) -> None:
+    place = Place(Role.HOST, make_job(l2=1.0, folds=3), 1, 0, Nothing())
+    with pytest.raises(ProtocolError, match="this job has"):
+        place.begin(begin(1, batch, gradient=gradient))
+
+
+def test_a_party_takes_no_more_rounds_than_the_fits_have() -> None:
+    job = make_job(**JOBS["search"])
+    most = max_rounds(job, 1)
+    assert most == (3 * 4 + 1) * job.epochs + 3 * 4
+    place = Place(Role.HOST, job, 1, 0, Nothing())
+    for number in range(1, most + 1):
+        assert place.begin(begin(number, Batch(1, fold=1), gradient=True))
+    with pytest.raises(ProtocolError, match=f"{most} rounds|round {most + 1}"):
+        place.begin(begin(most + 1, Batch(1, fold=1), gradient=True))
+
+
+def test_a_fold_in_a_job_without_folds_is_refused() -> None:
+    place = Place(Role.HOST, make_job(), 1, 0, Nothing())
+    with pytest.raises(ProtocolError, match="0 folds"):
+        place.begin(begin(1, Batch(1, fold=1), gradient=True))
+
+
+def test_folds_do_not_depend_on_anything_but_the_seed() -> None:
+    one, other = (Batches.of(make_job(folds=5, seed=seed), 100) for seed in (1, 2))
+    again = Batches.of(make_job(folds=5, seed=1, l2=3.0, name="again"), 100)
+    assert np.array_equal(one.part_rows(2), again.part_rows(2))
+    assert not np.array_equal(one.part_rows(2), other.part_rows(2))
