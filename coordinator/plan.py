@@ -73,7 +73,7 @@ class Conclusion:
     """One after the last."""
     step: FloatVector
     point: FloatVector
-    """The result, as `RoundPlan.point`."""
+    """The result, as `RoundPlan.point`; of several models, one after the other, without a step."""
     loss: float
     """Loss and penalty of the result on all training rows."""
     epochs: int

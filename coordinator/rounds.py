@@ -109,6 +109,7 @@ class Rounds:
     def __init__(self, job: JobConfig, n_train: int, n_columns: Mapping[Role, int], computation: Computation) -> None:
         self._n_columns = n_columns
         self._n_batches = Batches.of(job, n_train).count
+        self._n_models = job.n_models
         self._last_loss: float | None = None
         rounds = max_rounds(job, self._n_batches)
         self.allowances = {
@@ -192,7 +193,7 @@ class Rounds:
             key=attempt.key,
             epoch=attempt.epoch,
             batch=plan.batch.index + 1,
-            n_batches=self._n_batches,
+            n_batches=self._n_batches * self._n_models,
             loss=None if self._last_loss is None else self.computation.disclose(self._last_loss),
             loss_only=not plan.gradient,
             note=following.note if isinstance(following, RoundPlan) else None,

@@ -5,6 +5,7 @@ the same plans, so replaying the observations restores a training that was cut o
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from trilateral.coordinator.optimisers.quasi_newton import GRADIENT_ERROR, Quasi
 from trilateral.coordinator.optimisers.sgd import Sgd
 from trilateral.coordinator.optimisers.sqn import Sqn
 from trilateral.coordinator.plan import Conclusion, Found, GivenUp, Observation, Probe, RoundPlan, Search
+from trilateral.coordinator.searches.classes import class_search
 from trilateral.coordinator.searches.cross_validation import Fits, cross_validated_search
 from trilateral.coordinator.searches.full_batch import full_batch_search
 from trilateral.coordinator.searches.minibatch import minibatch_search
@@ -77,7 +79,8 @@ class Training:
             else:
                 self._search = cross_validated_search(job, fits, fold_sizes)
         else:
-            self._search = _search(job, start, n_batches, gradient_error, is_weighted=is_weighted)
+            search = partial(_search, job, start, n_batches, gradient_error, is_weighted=is_weighted)
+            self._search = search() if job.classes is None else class_search(search, job.classes)
         self._position: FloatVector = np.zeros(n_columns)
         self._round = 0
         self._draws = 0
@@ -169,9 +172,11 @@ class Training:
         return self._conclude(outcome, None)
 
     def _conclude(self, outcome: Found, information: FloatVector | None) -> Conclusion:
+        # With classes, each model has a position of its own, and no step leads to all of them.
+        step = np.zeros(0) if self._job.classes is not None else self._step_to(outcome.point)
         return Conclusion(
             round=self._round + 1,
-            step=self._step_to(outcome.point),
+            step=step,
             point=outcome.point,
             loss=outcome.loss,
             epochs=outcome.epochs,

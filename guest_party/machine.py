@@ -68,7 +68,7 @@ class GuestMachine(PartyMachine):
         self._measure = measure
         self._holdout_labels = data.block.holdout_labels
         self._nonce = token_bytes(NONCE_BYTES)
-        self._holdout = HoldoutIntake(len(data.block.holdout_columns), data.block.n_scored)
+        self._holdout = HoldoutIntake(len(data.block.holdout_columns), job.n_models * data.block.n_scored)
         self._evaluations: dict[int, EvaluationRecord] = {}
         """The evaluations of the rounds that evaluated and were not void."""
         self._conclusion: FinishJob | None = None

@@ -220,6 +220,8 @@ class OnlineScores:
                 stamp = file_stamp(path)
                 model = await asyncio.to_thread(load_model, path)
                 check_half(model, Role.GUEST, job, model.run_id)
+                if model.classes is not None:
+                    raise DataError("a model of several classes is not scored online: use `trilateral predict`")
                 part.model, part.model_stamp, part.steps = model, stamp, model.steps
                 part.table = part.host_list = None
             return part.model

@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 from google.protobuf.message import Message
 
-from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.arrays import FloatArray, FloatVector, of_each_row
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, ProtocolError, TrilateralError
 from trilateral.common.base.permissions import explain
 from trilateral.common.base.roles import Role
@@ -24,7 +24,6 @@ from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.alignment.guest_session import CommonShard
-from trilateral.common.data.model.calibration import calibrate
 from trilateral.common.data.model.distributions import ShiftCounter, describe_shift
 from trilateral.common.data.model.model_file import PartyModel, check_half, load_model
 from trilateral.common.data.model.scoring import score_table
@@ -44,7 +43,7 @@ from trilateral.common.rpc.codec import MAX_TOTAL, PREDICTION_BYTES
 from trilateral.common.scratch.folders import SCRATCH, scratch_folder
 from trilateral.common.scratch.space import ScratchSpace
 from trilateral.guest_party.alignment import GuestAlignments, OnStage, Stage
-from trilateral.guest_party.score_file import FIGURES, ROW_BYTES, ScoreFiles, score_files
+from trilateral.guest_party.score_file import ROW_BYTES, Figures, ScoreFiles, figures_of, score_files
 
 Response = TypeVar("Response", bound=Message)
 
@@ -122,7 +121,9 @@ async def predict(
     }
     missing = None if plan.aligned else plan.missing
     # The files are opened first: scores that cannot be written would count as given all the same.
-    with score_files(plan.out, missing, about, table.id_columns) as files:
+    figures = figures_of(model)
+    _check_names(plan, table, figures)
+    with score_files(plan.out, missing, about, table.id_columns, figures.schema) as files:
         await first_contact(host, Role.GUEST, config.limits)
         try:
             with scratch_folder(config.scratch_folder) as folder:
@@ -137,13 +138,16 @@ async def predict(
             ) from error
 
 
-def _check_files(plan: PredictionPlan, table: DatasetConfig) -> None:
-    clash = sorted(FIGURES.keys() & set(table.id_columns)) if len(table.id_columns) > 1 else []
+def _check_names(plan: PredictionPlan, table: DatasetConfig, figures: Figures) -> None:
+    clash = sorted(figures.schema.keys() & set(table.id_columns)) if len(table.id_columns) > 1 else []
     if clash:
         raise ConfigError(
             f"datasets.{plan.dataset}: `id` names a column {clash[0]!r}, as one of the figures in {plan.out.name} is "
             "called: rename the column"
         )
+
+
+def _check_files(plan: PredictionPlan, table: DatasetConfig) -> None:
     if len({path.resolve() for path in (plan.out, plan.missing, table.path)}) < 3:
         raise ConfigError(
             f"{plan.out}: the scores, the missing IDs and the dataset {plan.dataset} need three different files"
@@ -174,7 +178,8 @@ class _Prediction:
         self._on_stage = on_stage
         quota = IdQuota.of(config)
         self._alignments = GuestAlignments(host, config.limits, lambda: quota)
-        self._rows = ScoredRows(folder, table.id_columns)
+        self._n_models = len(model.parts)
+        self._rows = ScoredRows(folder, table.id_columns, self._n_models)
         self._name = token_bytes(PREDICTION_BYTES)
         self._warnings: list[str] = []
         self._shift = ShiftCounter(model.distributions)
@@ -185,9 +190,10 @@ class _Prediction:
         """Run all steps in order."""
         try:
             n_host = await self._read_both()
-            self._files.check_room(self._rows.n_bytes + self._rows.n_ids * ROW_BYTES)
+            self._files.check_room(self._rows.n_bytes + self._rows.n_ids * self._n_models * ROW_BYTES)
             shards, n_shards = await (self._prove(n_host) if self._plan.aligned else self._intersect(n_host))
-            totals = np.memmap(self._folder / "totals", np.float64, "w+", shape=(self._rows.n_ids,))
+            shape = (self._rows.n_ids,) if self._model.classes is None else (self._rows.n_ids, self._n_models)
+            totals = np.memmap(self._folder / "totals", np.float64, "w+", shape=shape)
             await self._fetch(shards, n_shards, totals)
             n_scored = await self._alignments.compute(self._write, totals)
         finally:
@@ -312,17 +318,21 @@ class _Prediction:
 
     # --- adding the scores
 
-    async def _fetch(self, shards: ScoredShards, n_shards: int, totals: FloatVector) -> None:
-        """Put u_A + u_B of the common rows into `totals`, shape (n_rows,), and NaN for the other rows."""
+    async def _fetch(self, shards: ScoredShards, n_shards: int, totals: FloatArray) -> None:
+        """Put u_A + u_B of the common rows into `totals`, shape (n_rows,), and NaN for the other rows.
+
+        In a model of classes, the shape is (n_rows, n_classes).
+        """
         totals[:] = np.nan
 
         def add(shard: int, scores: FloatVector) -> None:
             own, places = shards.read(shard), np.fromfile(self._places_path(shard), np.int64)
-            if scores.shape != places.shape or not np.isfinite(scores).all():
+            if len(scores) != len(places) * self._n_models or not np.isfinite(scores).all():
                 raise ProtocolError(
                     f"the host sent {len(scores)} scores for {len(places)} common rows, or some are not finite"
                 )
-            totals[own.rows[places]] = own.scores[places] + scores
+            part = own.scores[places]
+            totals[own.rows[places]] = part + scores.reshape(part.shape)
 
         async def fetch(shard: int) -> None:
             request = prediction_pb2.GetScoresRequest(prediction=self._name, shard=shard)
@@ -331,20 +341,19 @@ class _Prediction:
 
         await self._for_each(n_shards, fetch, "scoring")
 
-    def _write(self, totals: FloatVector) -> int:
+    def _write(self, totals: FloatArray) -> int:
         """Write both files; return the number of rows with a score."""
-        calibration = self._model.calibration
-        if calibration is None:
-            raise DataError("the guest's part of the model has no calibration")
+        figures = figures_of(self._model)
         n_scored = start = 0
         for ids in self._rows.written():
             scores = totals[start : start + len(ids)]
             start += len(ids)
-            found = np.isfinite(scores)
+            found = of_each_row(np.isfinite(scores))
             n_scored += int(found.sum())
-            self._shift.add_scores(scores[found])
+            # The model has the distribution of one score. In a model of classes, it is that of the first class.
+            self._shift.add_scores(scores[found] if scores.ndim == 1 else scores[found, 0])
             self._on_stage(Stage("writing", start, self._rows.n_ids))
-            self._files.write(ids, scores, lambda scores: calibrate(scores, calibration))
+            self._files.write(ids, scores, figures.of)
         return n_scored
 
     # --- calls

@@ -3,21 +3,66 @@
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
-from trilateral.common.base.arrays import FloatVector
-from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.arrays import FloatArray, of_each_row
+from trilateral.common.base.errors import ConfigError, DataError
 from trilateral.common.base.files import whole_file
 from trilateral.common.base.permissions import explain
+from trilateral.common.data.model.calibration import calibrate
+from trilateral.common.data.model.classes import class_probabilities
+from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.tables.id_form import SEPARATOR
 
 FIGURES = {"score": pa.float64(), "probability": pa.float64()}
 ROW_BYTES = 64
-"""Bound of a row without its ID: two numbers of up to 24 characters, separators and quotes."""
+"""Bound of a row without its ID, for each model: two numbers of up to 24 characters, separators and quotes. The name of
+a class takes the place of less than one of the numbers."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The columns of a file of scores beside the ID."""
+
+    schema: Mapping[str, pa.DataType]
+    """The columns, in order."""
+    of: Callable[[FloatArray], list[pa.Array]]
+    """Computes them from scores, shape (n_rows,), or (n_rows, n_classes) in a model of classes."""
+
+
+def figures_of(model: PartyModel) -> Figures:
+    """Return what a file says of each row: its score and probability, or its class and those of each class.
+
+    Args:
+        model: the guest's part.
+
+    Raises:
+        DataError: the part is not the guest's.
+    """
+    calibration, classes = model.calibration, model.classes
+    if calibration is None:
+        raise DataError("the guest's part of the model has no calibration")
+    if classes is None or classes.names is None or classes.calibration is None:
+
+        def of_rows(scores: FloatArray) -> list[pa.Array]:
+            return [pa.array(scores), pa.array(calibrate(scores, calibration))]
+
+        return Figures(FIGURES, of_rows)
+    names, mapped = classes.names, classes.calibration
+
+    def of_classes(scores: FloatArray) -> list[pa.Array]:
+        probabilities = class_probabilities(scores, mapped)
+        likeliest = pa.array(names).take(pa.array(probabilities.argmax(axis=1)))
+        return [likeliest, *map(pa.array, scores.T), *map(pa.array, probabilities.T)]
+
+    numbers = [f"{figure}_{name}" for figure in ("score", "probability") for name in names]
+    return Figures({"class": pa.string(), **dict.fromkeys(numbers, pa.float64())}, of_classes)
 
 
 class ScoreFiles:
@@ -51,20 +96,19 @@ class ScoreFiles:
                     "room, or choose another folder"
                 )
 
-    def write(self, ids: pa.Array, scores: FloatVector, probabilities: Callable[[FloatVector], FloatVector]) -> None:
+    def write(self, ids: pa.Array, scores: FloatArray, figures: Callable[[FloatArray], list[pa.Array]]) -> None:
         """Write some rows.
 
         Args:
             ids: the IDs.
-            scores: their scores, shape (n_rows,); NaN for a row without a score.
-            probabilities: computes probabilities from scores, with the same shape.
+            scores: their scores, shape (n_rows,) or (n_rows, n_classes); NaN for a row without a score.
+            figures: see `Figures.of`.
 
         Raises:
             ConfigError: a file cannot be written.
         """
-        found = scores == scores  # noqa: PLR0124 (NaN is unequal to itself)
-        kept = scores[found]
-        self._out.write([*self._parts(ids.filter(pa.array(found))), pa.array(kept), pa.array(probabilities(kept))])
+        found = of_each_row(~np.isnan(scores))
+        self._out.write([*self._parts(ids.filter(pa.array(found))), *figures(scores[found])])
         if self._missing is not None:
             self._missing.write(self._parts(ids.filter(pa.array(~found))))
 
@@ -78,7 +122,11 @@ class ScoreFiles:
 
 @contextmanager
 def score_files(
-    out: Path, missing: Path | None, about: Mapping[str, str], id_columns: Sequence[str] = ()
+    out: Path,
+    missing: Path | None,
+    about: Mapping[str, str],
+    id_columns: Sequence[str] = (),
+    figures: Mapping[str, pa.DataType] = FIGURES,
 ) -> Iterator[ScoreFiles]:
     """Open both files with mode 0600, and yield them. They get their names at the end unless there was an error.
 
@@ -88,6 +136,7 @@ def score_files(
         about: facts about the scores. A Parquet file has them in the metadata of its schema.
         id_columns: names of the columns of an ID of several columns, whose parts are joined by `SEPARATOR`. Otherwise
             the only column is `id`.
+        figures: the columns beside the ID; see `Figures.schema`.
 
     Raises:
         ConfigError: a file cannot be written. An older file stays as it was.
@@ -95,7 +144,7 @@ def score_files(
     names = id_columns if len(id_columns) > 1 else ["id"]
     ids = dict.fromkeys(names, pa.string())
     with ExitStack() as stack:
-        scores = stack.enter_context(_part(out, pa.schema(ids | FIGURES, metadata=dict(about))))
+        scores = stack.enter_context(_part(out, pa.schema({**ids, **figures}, metadata=dict(about))))
         unscored = None if missing is None else stack.enter_context(_part(missing, pa.schema(ids)))
         yield ScoreFiles(scores, unscored, len(names))
 

@@ -113,10 +113,12 @@ class GuestShares(SharesArithmetic):
             )
 
     def _prepare_exchange(self, order: SectionOrder) -> None:
-        """Make q = 1 - 2y and c of every row. Both are 0 at padding."""
+        """Make q = 1 - 2y and c of every row. Both are 0 at padding. With classes, q follows from their numbers."""
         self._signs = self._make_table(np.int8, 1)
+        """q; with classes, one more than the number of the class."""
         for _, rows, labels in order.blocks(self._labels, self._holdout_labels):
-            self._signs.append(rows, _padded(-labels, rows.n_rows).astype(np.int8))
+            signs = -labels if self._job.classes is None else labels + 1
+            self._signs.append(rows, _padded(signs, rows.n_rows).astype(np.int8))
         self._weights: Table[np.uint64] | None = None
         self._section_weights = np.zeros(self._rows.n_sections, np.uint64)
         """The sum of c over each section of training rows."""
@@ -134,19 +136,28 @@ class GuestShares(SharesArithmetic):
                 self._section_weights[number] += elements.sum(dtype=np.uint64)
 
     def _use_own(self, number: int, rows: RowRange, tile: Tile) -> None:
-        kernels.add_products(tile, self._targets(rows), self._products[number, self._n_host :])
+        for model, vector in enumerate(self._rows.vectors_of(number)):
+            kernels.add_products(tile, self._targets(rows, model), self._products[vector, self._n_host :])
 
-    def _targets(self, rows: RowRange) -> ElementVector:
-        """Return c q of some rows."""
-        signs = _elements(self._signs[rows])
+    def _signs_of(self, rows: RowRange, model: int) -> NDArray[np.int8]:
+        """Return q of some rows in a model."""
+        signs = self._signs[rows]
+        if self._job.classes is None:
+            return signs
+        return np.where(signs == model + 1, np.int8(-1), (signs > 0).astype(np.int8))
+
+    def _targets(self, rows: RowRange, model: int) -> ElementVector:
+        """Return c q of some rows in a model."""
+        signs = _elements(self._signs_of(rows, model))
         return signs if self._weights is None else signs * self._weights[rows]
 
     def _masked(self, rows: RowRange) -> ElementVector:
         key, first, n_guest = self._dealer.session, rows.first, self._n_guest
-        own = self._own[rows]
+        own, n_models = self._own[rows], self._job.n_models
+        labels = np.stack([self._targets(rows, model).reshape(-1, GROUP) for model in range(n_models)], axis=1).ravel()
         tables = [
             (kernels.mask(own, key, Purpose.COLUMNS, first, n_guest), n_guest),
-            (kernels.mask(self._targets(rows), key, Purpose.LABELS, first, 1), 1),
+            (kernels.mask(labels, key, Purpose.LABELS, first, n_models), n_models),
         ]
         if self._weights is not None:
             weights = self._weights[rows]
@@ -163,15 +174,16 @@ class GuestShares(SharesArithmetic):
         for number, part in self._rows.by_section(rows):
             first, end = (row - rows.first for row in (part.first, part.end))
             own = table[first * self._n_host : end * self._n_host]
-            kernels.add_products(own, self._targets(part), self._products[number, : self._n_host])
+            for model, vector in enumerate(self._rows.vectors_of(number)):
+                kernels.add_products(own, self._targets(part, model), self._products[vector, : self._n_host])
 
     @property
     def _block_parts(self) -> tuple[OpenBlock, CloseBlock]:
         return open_block, close_block
 
-    def _read(self, rows: RowRange) -> BlockTables:
+    def _read(self, rows: RowRange, model: int) -> BlockTables:
         weights = None if self._weights is None else self._weights[rows]
-        return BlockTables(rows, self._own[rows], self._peers[rows], self._signs[rows], weights)
+        return BlockTables(rows, self._own[rows], self._peers[rows], self._signs_of(rows, model), weights)
 
     def _constant_part(self, training: Selection | None) -> ElementVector:
         holdout = self._rows.holdout

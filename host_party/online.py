@@ -42,7 +42,7 @@ from trilateral.common.rpc.codec import JobKey
 from trilateral.common.scratch.space import ScratchSpace
 from trilateral.host_party.alignments import check_form
 from trilateral.host_party.online_counts import OnlineCounts
-from trilateral.host_party.own_model import check_other_half, load_own_part, score_point
+from trilateral.host_party.own_model import check_other_half, load_own_part, score_points
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +178,8 @@ class OnlineLists:
         check_scores(1, ScoreQuota.of(self.config), PREDICTION)
         async with self._counting:
             if found.id not in self._sent:
-                await asyncio.to_thread(self._account(wanted).spend_point, *score_point(found.model), PREDICTION)
+                (point,), n_columns = score_points(found.model), found.model.steps.n_row_values
+                await asyncio.to_thread(self._account(wanted).spend_point, point, n_columns, PREDICTION)
                 self._sent.add(found.id)
         self._audit.allowed(calling(), "GetList", **found.record, n_rows={"host": found.n_rows})
         return found
@@ -283,7 +284,9 @@ class OnlineLists:
 
         table = self._check(wanted)
         model = load_own_part(self.config, wanted.job)
-        self._account(wanted).check_point(*score_point(model), PREDICTION)
+        if model.classes is not None:
+            raise DataError("a model of several classes is not scored online: use `trilateral predict`")
+        self._account(wanted).check_further(score_points(model), model.steps.n_row_values, PREDICTION)
         key = new_key()
         with ThreadPoolExecutor(processors(), thread_name_prefix="online") as threads, self._scratch.open() as scratch:
             rows = _MaskedRows(key, threads)

@@ -53,7 +53,7 @@ def check_other_half(model: PartyModel, run: JobKey, digest: bytes) -> None:
         )
 
 
-def score_point(model: PartyModel) -> tuple[str, int]:
-    """Return the point at which a model scores rows, and how many values of a row determine its score."""
+def score_points(model: PartyModel) -> list[str]:
+    """Return the points at which a model scores rows: one, or one for each class."""
     steps = model.steps
-    return point_of(steps, np.array(model.training_weights)), steps.n_row_values
+    return [point_of(steps, np.array(part.training_weights)) for part in model.parts]

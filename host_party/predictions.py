@@ -45,7 +45,7 @@ from trilateral.common.rpc.codec import JobKey
 from trilateral.common.scratch.folders import SCRATCH, scratch_folder, sweep_scratch
 from trilateral.common.scratch.space import ScratchSpace
 from trilateral.host_party.alignments import Alignments, Asked, Offer, check_form
-from trilateral.host_party.own_model import check_other_half, load_own_part, score_point
+from trilateral.host_party.own_model import check_other_half, load_own_part, score_points
 from trilateral.host_party.score_release import SameIds, ScoreRelease
 
 log = logging.getLogger(__name__)
@@ -244,11 +244,13 @@ class Predictions:
             if opened.n_counted is not None:
                 await asyncio.to_thread(check_counted, self._quota, Role.HOST, PREDICTION)
             else:
-                n_scores = release.n_common
+                points = score_points(opened.model)
+                n_scores = release.n_common * len(points)
                 left = await asyncio.to_thread(spend_scores, n_scores, self._quota, PREDICTION)
                 if n_scores:
                     account = self._account(opened.request.dataset)
-                    await asyncio.to_thread(account.spend_point, *score_point(opened.model), PREDICTION)
+                    for point in points:
+                        await asyncio.to_thread(account.spend_point, point, opened.model.steps.n_row_values, PREDICTION)
                 self._audit.allowed(calling(), "GetScores", **opened.record, n_scores=n_scores, n_left=left)
                 opened.n_counted = n_scores
         opened.fetched.add(shard)
@@ -277,10 +279,10 @@ class Predictions:
         check_scores(1, self._quota, PREDICTION)
         model = load_own_part(config, run.name)
         check_other_half(model, run, request.model)
-        self._account(request.dataset).check_point(*score_point(model), PREDICTION)
+        self._account(request.dataset).check_further(score_points(model), model.steps.n_row_values, PREDICTION)
         with ExitStack() as resources, self._writing():
             folder = resources.enter_context(scratch_folder(config.scratch_folder))
-            rows = ScoredRows(folder, table.id_columns)
+            rows = ScoredRows(folder, table.id_columns, len(model.parts))
             resources.callback(rows.finish)
             opened = _Open(name, request, table, model, folder, rows, resources)
             self._audit.allowed(calling(), "OpenPrediction", **opened.record)
@@ -363,7 +365,7 @@ class Predictions:
                 f"the host has {rows.n_ids} rows and the guest has {n_guest}: both must hold the same IDs; if they do"
                 " not, leave out --aligned"
             )
-        check_scores(rows.n_ids, self._quota, PREDICTION)
+        check_scores(rows.n_ids * len(opened.model.parts), self._quota, PREDICTION)
         quota = IdQuota.of(self.config)
         await asyncio.to_thread(spend_ids, n_guest, quota, Role.HOST)
         nonce = token_bytes(NONCE_BYTES)

@@ -95,7 +95,8 @@ class ScoreRelease:
     def scores(self, shard: int) -> FloatVector:
         """Return u_A of the common rows of a shard, in the order of its settling; shape (n_common of the shard,).
 
-        The scores are rounded; see `round_scores`.
+        In a model of classes, the scores of a row for all classes come one after the other. The scores are rounded;
+        see `round_scores`.
 
         Raises:
             ProtocolError: there is no such shard, or a shard is not settled yet.

@@ -87,21 +87,23 @@ class HostShares(SharesArithmetic):
     def _keep_masked(self, rows: RowRange, columns: NDArray[np.uint64]) -> None:
         n_guest = self._n_guest
         self._peers.append(rows, columns[:, :n_guest])
-        labels = columns[:, n_guest].ravel()
         if self._weights is not None and self._weighted is not None:
-            self._weights.append(rows, columns[:, n_guest + 1])
-            self._weighted.append(rows, columns[:, n_guest + 2 :])
+            self._weights.append(rows, columns[:, n_guest + self._job.n_models])
+            self._weighted.append(rows, columns[:, n_guest + self._job.n_models + 1 :])
         key = self._dealer.session
         for number, part in self._rows.by_section(rows):
-            masked = labels[part.first - rows.first : part.end - rows.first]
-            sums = self._products[number, : self._n_host]
-            kernels.add_mask_products(key, Purpose.COLUMNS, part.first, self._n_host, masked, sums)
+            for model, vector in enumerate(self._rows.vectors_of(number)):
+                labels = columns[:, n_guest + model].ravel()
+                masked = labels[part.first - rows.first : part.end - rows.first]
+                sums = self._products[vector, : self._n_host]
+                kernels.add_mask_products(key, Purpose.COLUMNS, part.first, self._n_host, masked, sums)
 
     @property
     def _block_parts(self) -> tuple[OpenBlock, CloseBlock]:
         return open_block, close_block
 
-    def _read(self, rows: RowRange) -> BlockTables:
+    def _read(self, rows: RowRange, model: int) -> BlockTables:
+        del model  # The host has no labels.
         weights = None if self._weights is None else self._weights[rows]
         weighted = None if self._weighted is None else self._weighted[rows]
         return BlockTables(rows, self._own[rows], self._peers[rows], weights=weights, weighted=weighted)

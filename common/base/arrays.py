@@ -9,12 +9,20 @@ FloatVector = NDArray[np.float64]
 """Floating-point numbers, shape (n,)."""
 FloatMatrix = NDArray[np.float64]
 """Floating-point numbers, shape (n_rows, n_columns)."""
+FloatArray = NDArray[np.float64]
+"""Floating-point numbers, shape (n,) or (n_rows, n_columns)."""
 IntMatrix = NDArray[np.int64]
 """Integers, shape (n_rows, n_columns)."""
 Rows = NDArray[np.int64]
 """Row numbers, shape (n,)."""
 ElementVector = NDArray[np.uint64]
 """Elements of the ring of integers modulo 2^64, shape (n,)."""
+
+
+def of_each_row(are_true: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return whether all values of each row are true, shape (n_rows,), for an array of one dimension or more."""
+    return np.asarray(are_true.all(axis=tuple(range(1, are_true.ndim))), dtype=np.bool_)
+
 
 BLOCK_ROWS = 65_536
 """Rows that are read and computed with at once. Sums over blocks of one size are the same to the last bit wherever the

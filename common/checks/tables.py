@@ -10,7 +10,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.checks.estimate import check_cost
 from trilateral.common.checks.finding import Finding, Level, faults, note, ok, problem, warning
 from trilateral.common.checks.machine import free_memory, peak_memory
-from trilateral.common.config.dataset import DatasetConfig
+from trilateral.common.config.dataset import DatasetConfig, LabelConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import UNLIMITED, ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
@@ -178,14 +178,16 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None, scratc
 
 
 def _default_job(name: str, dataset: DatasetConfig) -> JobConfig:
-    """Return a job with the defaults, and the protocol that can train with the weights of the rows."""
-    is_weighted = dataset.label is not None and bool(dataset.label.weighting)
-    return JobConfig(name="check", dataset=name, protocol="shares" if is_weighted else "paillier")
+    """Return a job with the defaults, and the protocol that can train with weights of the rows, or several classes."""
+    label = dataset.label
+    classes = None if label is None or label.classes is None else len(label.classes)
+    needs_shares = classes is not None or (label is not None and bool(label.weighting))
+    return JobConfig(name="check", dataset=name, protocol="shares" if needs_shares else "paillier", classes=classes)
 
 
 def _contents(subject: str, table: PartyTable, dataset: DatasetConfig) -> Iterator[Finding]:
     """Say what a table holds."""
-    yield ok(subject, f"{dataset.path.name} has {_described(table)}")
+    yield ok(subject, f"{dataset.path.name} has {_described(table, dataset.label)}")
     if repeated := describe_repeated(table.n_repeated, dataset):
         yield note(subject, repeated)
 
@@ -254,9 +256,12 @@ def _check_ids(config: ProcessConfig, n_rows: int) -> Iterator[Finding]:
             yield ok("policy", f"{alike}, the alignment counts about {room:,} of its IDs; {leaves}")
 
 
-def _described(table: PartyTable) -> str:
+def _described(table: PartyTable, label: LabelConfig | None) -> str:
     n_rows, n_features = len(table.ids), len(table.features.columns)
     text = f"{Counted(n_rows):row|rows} and {Counted(n_features):feature|features}"
-    if table.labels is not None:
+    if table.labels is not None and label is not None and label.classes is not None:
+        counts = np.bincount(table.labels.astype(np.int64), minlength=len(label.classes))
+        text += f"; rows by class, in the order of `label.classes`: {', '.join(map(str, counts))}"
+    elif table.labels is not None:
         text += f"; {Counted(np.sum(table.labels > 0)):row is|rows are} positive"
     return text

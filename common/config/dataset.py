@@ -43,6 +43,11 @@ class LabelConfig(Settings):
     """The value that means y = +1: the event whose probability the model predicts."""
     negative: str = "0"
     """The value that means y = -1."""
+    classes: Annotated[list[str], Field(min_length=3, max_length=20)] | None = None
+    """The values of the label if there are more than two, such as `[own, rent, free]`, in place of `positive` and
+    `negative`. Jobs need the same number in `classes`, and `protocol: shares`. `calibration` is then `platt`, a softmax
+    of the scores of all classes with a fitted slope and offset for each, or `none`. Cannot be combined with `weight`
+    and `class_weight`."""
     calibration: Literal["platt", "isotonic", "none"] = "platt"
     """How scores become probabilities: by a sigmoid with a fitted slope and offset (`platt`), by a fitted rising curve
     (`isotonic`) or by the plain sigmoid (`none`). The fit uses the hold-out rows. The option belongs to the table and
@@ -62,9 +67,21 @@ class LabelConfig(Settings):
     def _check(self) -> "LabelConfig":
         if label_key(self.positive) == label_key(self.negative):
             raise ValueError("`positive` and `negative` are the same value: a label needs two different values")
+        if self.classes is not None:
+            self._check_classes(self.classes)
         if self.weight == self.column:
             raise ValueError("the label and the weight are the same column")
         return self
+
+    def _check_classes(self, classes: list[str]) -> None:
+        if len({label_key(value) for value in classes}) < len(classes):
+            raise ValueError("`classes` names a value twice")
+        if {"positive", "negative", "threshold"} & self.model_fields_set:
+            raise ValueError("`classes` takes the place of `positive`, `negative` and `threshold`: remove these")
+        if self.weighting:
+            raise ValueError("`classes` cannot be combined with `weight` and `class_weight`: remove these")
+        if self.calibration == "isotonic":
+            raise ValueError("`classes` needs `calibration: platt` or `none`")
 
     @property
     def columns(self) -> list[str]:

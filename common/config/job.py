@@ -84,7 +84,7 @@ ProtocolName = Literal["paillier", "shares"]
 """How the parties compute together; see `JobConfig.protocol`."""
 PAILLIER_OPTIONS = ("key_bits", "cipher", "slots")
 """Options of `JobConfig` that only the Paillier protocol has."""
-SHARES_OPTIONS = ("max_score", "inference", "l1", "folds", "path", "search", "one_standard_error")
+SHARES_OPTIONS = ("max_score", "inference", "l1", "folds", "path", "search", "one_standard_error", "classes")
 """Options of `JobConfig` that only the protocol on shares has."""
 
 Algorithm = Annotated[Sgd | Sqn | Lbfgs, Field(discriminator="name")]
@@ -183,6 +183,11 @@ class JobConfig(Settings):
     and the guest the deviance and likelihood-ratio test of the model. Requires `lbfgs`, `l2: 0` and no `patience`, and
     `policy.share_inference` at both parties."""
 
+    classes: Annotated[int, Field(ge=3, le=20)] | None = None
+    """With `shares`: the number of values of the label, if there are more than two. The guest's dataset lists them in
+    `label.classes`. The job then fits a model for each class against all others, one after the other, on the same rows
+    and in the same session. By default the label has two values."""
+
     if not TYPE_CHECKING:  # A type checker derives the arguments from the fields.
 
         def __init__(self, /, **options: Any) -> None:
@@ -203,6 +208,11 @@ class JobConfig(Settings):
     def has_row_roles(self) -> bool:
         """Whether a party tells the other one what rows are for."""
         return self.holdout == "column"
+
+    @property
+    def n_models(self) -> int:
+        """How many models the job fits: one, or one for each class."""
+        return self.classes or 1
 
     @property
     def curvature_batch(self) -> int | None:
@@ -259,10 +269,29 @@ class JobConfig(Settings):
             raise ValueError("the reference cipher holds one value per ciphertext: remove `slots`, or set it to 1")
         if self.evaluate_every is not None and self.holdout == 0:
             raise ValueError("`evaluate_every` needs hold-out rows: set `holdout`, or remove `evaluate_every`")
+        if self.classes is not None:
+            self._check_classes()
         if self.patience is not None and self.evaluate_every is None:
             raise ValueError("`patience` counts evaluations: set `evaluate_every`, or remove `patience`")
         self._check_search()
         return self
+
+    def _check_classes(self) -> None:
+        excluded = {
+            "evaluate_every": self.evaluate_every is not None,
+            "holdout: column": self.holdout == "column",
+            "inference": self.inference,
+            "start_from": self.start_from is not None,
+            "folds": self.folds is not None,
+            "l1": self.l1 > 0,
+        }
+        for name in [name for name, is_set in excluded.items() if is_set]:
+            raise ValueError(
+                f"`classes` cannot be combined with `{name}`: remove one of them, or train each class as a job of its"
+                " own, with a label of two values"
+            )
+        if self.algorithm.name != "lbfgs":
+            raise ValueError("`classes` needs the algorithm `lbfgs`: set it, or remove `classes`")
 
     def _check_search(self) -> None:
         if self.start_from is not None and (self.l1 > 0 or self.folds is not None):

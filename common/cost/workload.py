@@ -59,7 +59,7 @@ class Workload:
         if rows > MAX_TOTAL:
             raise ConfigError(f"{rows:,} rows are too many for a job: the most are {MAX_TOTAL:,}")
         if job.algorithm.name == "lbfgs":
-            return cls(job, rows, columns, rounds or min(TYPICAL_ROUNDS[job.protocol], job.epochs), rows)
+            return cls(job, rows, columns, rounds or job.n_models * min(TYPICAL_ROUNDS[job.protocol], job.epochs), rows)
         n_batches = Batches.of(job, rows).count
         return cls(job, rows, columns, rounds or job.epochs * n_batches, math.ceil(rows / n_batches))
 

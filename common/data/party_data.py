@@ -102,6 +102,10 @@ def read_party_table(
         raise ConfigError(f"dataset {job.dataset!r}: the guest needs the labels: set `label`")
     if not labelled and dataset.label is not None:
         raise ConfigError(f"dataset {job.dataset!r}: the host has no labels: leave out `label`, and exclude its column")
+    if dataset.label is not None and len(dataset.label.classes or ()) != (job.classes or 0):
+        names = len(dataset.label.classes or ("positive", "negative"))
+        has = "no `classes`" if job.classes is None else f"`classes: {job.classes}`"
+        raise ConfigError(f"dataset {job.dataset!r}: the label has {names} values, but the job has {has}: correct one")
     # How many rows the parties of another job have in common is not known yet.
     return read_table(dataset, scratch, is_trained=job.aligned)
 
@@ -165,7 +169,7 @@ def make_party_data(
     if further and table.labels is not None:
         test_labels = table.labels[np.concatenate(further)]
     weights: SampleWeights | None = None
-    if table.labels is not None:
+    if table.labels is not None and job.classes is None:
         of_rows = None if table.weights is None else table.weights[train]
         by_label = table.class_weight
         weights = SampleWeights.of(
@@ -184,6 +188,7 @@ def make_party_data(
         weight_bits=None if weights is None else weights.bits,
         test_columns=test_columns,
         test_labels=test_labels,
+        n_classes=job.classes,
     )
     left_out = {**table.left_out, **preprocessing.left_out}
     n_of_set = {name: len(rows) for name, rows in sets.items() if len(rows)}
@@ -239,6 +244,10 @@ def check_labels(block: TrainingBlock, *, is_chosen: bool = False) -> None:
     Raises:
         DataError: rows of a label are missing. The text does not say which. A note for the guest has the numbers.
     """
+    if block.n_classes is not None:
+        for each in block.one_vs_rest():
+            check_labels(each)
+        return
     if block.labels is None or block.holdout_labels is None:
         return
     train = _counting_labels(block.labels, block)
@@ -278,6 +287,9 @@ def describe_split(data: PreparedData) -> str:
 
 def describe_few_labels(block: TrainingBlock) -> str | None:
     """Return a warning, for the guest only, if there are few training rows of a label; otherwise None."""
+    if block.n_classes is not None:
+        few = [text for each in block.one_vs_rest() if (text := describe_few_labels(each))]
+        return min(few, default=None)
     if block.labels is None or (n_rarer := _count_rarer(_counting_labels(block.labels, block))) >= FEW_OF_LABEL:
         return None
     return f"only {n_rarer} training rows have the rarer label: each of them changes the model much"
@@ -298,15 +310,17 @@ def describe_scores_beyond(job: JobConfig, scores: FloatVector | None) -> str | 
 
     Args:
         job: a job on shares; other jobs have no range of scores.
-        scores: u of the hold-out rows at the end of the training, shape (n_holdout,); None if there are none.
+        scores: u of the hold-out rows at the end of the training, shape (n_models * n_holdout,); None if there are
+            none.
     """
     if job.protocol != "shares" or scores is None:
         return None
-    n_beyond = int(np.sum(np.abs(scores) > job.max_score))
+    largest = np.abs(scores).reshape(job.n_models, -1).max(axis=0)
+    n_beyond = int(np.sum(largest > job.max_score))
     if not n_beyond:
         return None
     return (
-        f"{n_beyond:,} of {len(scores):,} hold-out rows have a score of more than {job.max_score}, where the loss is "
+        f"{n_beyond:,} of {len(largest):,} hold-out rows have a score of more than {job.max_score}, where the loss is "
         "not the logistic one: set a larger `max_score` or `l2`"
     )
 

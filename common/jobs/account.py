@@ -4,6 +4,7 @@ The counts are in the ledger; see `trilateral.common.jobs.ledger`.
 """
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from trilateral.common.base.errors import PolicyError
@@ -67,10 +68,11 @@ class Account:
         if given + n_points > self.max_points(n_columns):
             raise self._too_many_points(n_points, n_columns, what)
 
-    def check_point(self, point: str, n_columns: int, what: str) -> None:
-        """Check that rows may be scored at a point, without counting it; see `spend_point`."""
-        if point not in self.ledger.entry(self.dataset).points:
-            self.check_points(1, n_columns, what)
+    def check_further(self, points: Collection[str], n_columns: int, what: str) -> None:
+        """Check that rows may be scored at some points, without counting them; see `spend_point`."""
+        new = set(points).difference(self.ledger.entry(self.dataset).points)
+        if new:
+            self.check_points(len(new), n_columns, what)
 
     def reserve_points(self, job_id: bytes, n_points: int, n_columns: int) -> None:
         """Reserve points for a job of this process; see `check_points` for the other arguments and the errors."""
@@ -176,7 +178,7 @@ def training_equations(
     if secrecy is not None:
         return secrecy.n_equations(n_peer_columns) + of_inference
     if job.protocol == "shares":
-        return n_peer_columns + told_by(job, with_table=True) + of_inference
+        return n_peer_columns * job.n_models + told_by(job, with_table=True) + of_inference
     n_train, n_columns = shape
     n_batches = Batches.of(job, n_train).count
     drawn = math.ceil(max_curvature_draws(job, n_batches) * n_peer_columns / max(n_columns, 1))

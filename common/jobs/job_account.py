@@ -3,6 +3,8 @@
 import logging
 from collections.abc import Callable
 
+import numpy as np
+
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
@@ -72,7 +74,7 @@ class JobAccount:
         n_points = scored_points(job, n_holdout, role)
         if n_points:
             given = account.ledger.entry(account.dataset).points
-            n_left = max(n_points - record.n_scored_points(given), 0)
+            n_left = max(n_points - record.n_scored_points(given) * job.n_models, 0)
             account.reserve_points(self._run_id, n_left, self._steps.n_row_values)
         if record.has_spent_scores:
             return
@@ -127,9 +129,10 @@ class JobAccount:
                 self._record.keep_counted_columns(begin.peer_columns)
                 self._is_counted = True
             case ScoresDue():
-                point = point_of(self._steps, message.point)
-                self._record.keep_newest_point(message.key, point)
-                self._account().spend_point(point, self._steps.n_row_values, JOB, self._run_id)
+                points = [point_of(self._steps, each) for each in np.split(message.point, self._job.n_models)]
+                self._record.keep_newest_point(message.key, points[-1])
+                for point in points:
+                    self._account().spend_point(point, self._steps.n_row_values, JOB, self._run_id)
 
     def _equations(self, n_columns: int, account: Account) -> tuple[int, int]:
         """Return how many equations a peer with so many columns gets, and how many all trainings may give."""

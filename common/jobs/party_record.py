@@ -44,6 +44,7 @@ _NEW_SETTINGS = (
     "preprocessing.columns.*.spline",
     "label.weight",
     "label.class_weight",
+    "label.classes",
     "split",
 )
 """Settings of a dataset that 0.1.0 did not have; `*` is any name. At its default such a setting is not part of the

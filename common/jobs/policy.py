@@ -11,6 +11,7 @@ Every refusal names the setting that causes it.
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from trilateral.common.base.errors import Counted, PolicyError
@@ -24,7 +25,7 @@ from trilateral.common.jobs.quota import DayQuota, IdQuota, ScoreQuota
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.block import PartyData, TrainingBlock
 from trilateral.common.protocol.bounds import max_evaluations, max_rounds
-from trilateral.common.protocol.label_secrecy import LabelSecrecy, told_by
+from trilateral.common.protocol.label_secrecy import N_TOLD, LabelSecrecy, told_by
 from trilateral.common.protocol.sample_weights import n_effective
 from trilateral.common.rpc.errors import NameTakenError
 
@@ -203,7 +204,10 @@ def label_secrecy(job: JobConfig, block: TrainingBlock, *, secret_start: bool) -
     if block.labels is None:
         return None
     if job.protocol == "shares":
-        return LabelSecrecy.of_result(block.labels, block.sample_weights, told_by(job, with_table=False))
+        labels = [one.labels for one in block.one_vs_rest() if one.labels is not None]
+        told = told_by(job, with_table=False)
+        models = [LabelSecrecy.of_result(each, block.sample_weights, told) for each in labels]
+        return replace(min(models, key=lambda each: each.batch_bits[0]), n_models=len(models))
     return LabelSecrecy.of(block.columns, block.labels, Batches.of(job, len(block.columns)), secret_start=secret_start)
 
 
@@ -291,7 +295,8 @@ def describe_secrecy(secrecy: LabelSecrecy, bits_per_equation: float, given: Ent
     earlier = f", {given.equations:,} of them given (trainings: {given.trainings:,})" if given.trainings else ""
     beside = f"; the secret start covers {secrecy.n_secret} further ones"
     if secrecy.n_told:
-        beside = f"; {Counted(secrecy.n_told):equation is|equations are} the loss and the rounds that the host is told"
+        told = "the loss" if secrecy.n_told == N_TOLD else "the loss and the rounds of each fit"
+        beside = f"; {Counted(secrecy.n_told):equation is|equations are} {told} that the host is told"
     text = (
         f"{whose} {least:,.1f} bits of entropy, enough for {most:,} equations{earlier}{beside}: policy.min_label_bits"
         f" allows the host {secrecy.max_host_columns(most - given.equations):,} columns"
@@ -466,7 +471,7 @@ def scored_points(job: JobConfig, n_holdout: int, role: Role) -> int:
     """Return at how many points a job scores hold-out rows of this party at most; see `holdout_scores`."""
     if role is not Role.HOST or not n_holdout:
         return 0
-    return 1 if job.protocol == "shares" else max_evaluations(job) + 1
+    return job.n_models if job.protocol == "shares" else max_evaluations(job) + 1
 
 
 def check_scores(count: int, quota: ScoreQuota, what: str) -> None:
@@ -575,7 +580,8 @@ def _check_batch(has: str, size: int, policy: Policy, role: Role) -> None:
 def _check_rounds(job: JobConfig, policy: Policy, n_batches: int, role: Role) -> None:
     rounds = max_rounds(job, n_batches)
     if rounds > policy.max_rounds:
-        has = f"{job.epochs} epochs of {n_batches} batches have {rounds} rounds"
+        parts = f"{n_batches} batches" if job.classes is None else f"{job.classes} classes"
+        has = f"{job.epochs} epochs of {parts} have {rounds} rounds"
         if job.folds is not None:
             has = f"{job.n_fits} fits of {job.epochs} epochs have {rounds} rounds"
         raise _too_large(role, "max_rounds", policy.max_rounds, has, rounds)

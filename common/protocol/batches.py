@@ -73,6 +73,8 @@ class Batch:
     """Which samples a round works on: batch `index` of `epoch`, or all of them if `epoch` is 0.
 
     In a job with folds, an epoch has one batch: all training rows, or those outside or inside of a fold.
+
+    In a job with classes, `index` is the class that is told from the rest, and the samples are all of them.
     """
 
     epoch: int
@@ -109,11 +111,13 @@ class Batches:
     """|S_H|, if S_H is drawn separately from S."""
     n_folds: int = 0
     """Folds of a cross-validation, which are the parts if there are any."""
+    n_classes: int | None = None
+    """The number of classes; None if the job fits one model."""
 
     @classmethod
     def of(cls, job: JobConfig, n_train: int) -> Self:
         """Return the batches of a job."""
-        return cls(n_train, job.batch, job.seed, job.curvature_batch, job.folds or 0)
+        return cls(n_train, job.batch, job.seed, job.curvature_batch, job.folds or 0, job.classes)
 
     def __post_init__(self) -> None:
         if self.batch != "all" and not 1 <= self.batch <= self.n_train:

@@ -1,5 +1,6 @@
 """The rows of one party in one job, in the form that its state machine computes with."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -18,9 +19,9 @@ class TrainingBlock:
     holdout_columns: FloatRows
     """Shape (n_holdout, n_columns)."""
     labels: FloatVector | None
-    """y in {-1, +1}, shape (n_train,); None at the host."""
+    """y in {-1, +1}, or the number of the class in a job with classes, shape (n_train,); None at the host."""
     holdout_labels: FloatVector | None
-    """In {-1, +1}, shape (n_holdout,); None at the host."""
+    """As `labels`, shape (n_holdout,); None at the host."""
     penalty: FloatMatrix
     """P with ||beta||^2 = w'P w for the coefficients beta of standardised features; shape (n_columns, n_columns)."""
     sample_weights: FloatVector | None = None
@@ -33,6 +34,25 @@ class TrainingBlock:
     other. None if the hold-out rows are the only set."""
     test_labels: FloatVector | None = None
     """In {-1, +1}, shape (n_test,); None at the host, and without further sets."""
+
+    n_classes: int | None = None
+    """The number of classes; None if the label has two values."""
+
+    def one_vs_rest(self) -> "Sequence[TrainingBlock]":
+        """Return a block for each model of the job: this one, or one for each class, which is +1 and all others -1."""
+        if self.n_classes is None:
+            return [self]
+        if self.labels is None or self.holdout_labels is None:
+            return [replace(self, n_classes=None)] * self.n_classes
+        return [
+            replace(
+                self,
+                labels=np.where(self.labels == number, 1.0, -1.0),
+                holdout_labels=np.where(self.holdout_labels == number, 1.0, -1.0),
+                n_classes=None,
+            )
+            for number in range(self.n_classes)
+        ]
 
     @property
     def n_test(self) -> int:

@@ -30,11 +30,12 @@ def max_rounds(job: JobConfig, n_batches: int) -> int:
     """Return the most rounds of a job.
 
     There is one for each batch, one for each of two candidates on the whole training set, and the step of inference.
-    With folds, each fit has one round for an epoch at most, and one for its loss on the fold.
+    With folds, each fit has one round for an epoch at most, and one for its loss on the fold. With classes, each class
+    has epochs of its own.
     """
     if job.folds is not None:
         return job.n_fits * job.epochs + len(job.penalties) * job.folds
-    return job.epochs * n_batches + 2 + job.inference
+    return job.epochs * n_batches * job.n_models + 2 + job.inference
 
 
 def max_curvature_draws(job: JobConfig, n_batches: int) -> int:

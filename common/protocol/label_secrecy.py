@@ -187,6 +187,9 @@ class LabelSecrecy:
     """Bits that remain visible of an equation that a secret number covers; see the function of that name."""
     n_told: int = 0
     """Equations that a training shows beside those for the host's columns."""
+    n_models: int = 1
+    """Models that the job fits. Their labels are of one column, so the equations of all count against the labels of the
+    model with the least entropy, which are the ones above."""
 
     @classmethod
     def of_result(cls, labels: FloatVector, sample_weights: FloatVector | None, n_told: int = N_TOLD) -> Self:
@@ -232,7 +235,7 @@ class LabelSecrecy:
         Args:
             n_host: training columns of the host.
         """
-        n_shown = n_host * len(self.batch_bits)
+        n_shown = n_host * len(self.batch_bits) * self.n_models
         n_covered = min(self.n_secret, n_shown) * (1 - self.shown_bits / GRADIENT_BITS)
         return math.ceil(round(n_shown - n_covered, 9)) + self.n_told
 

@@ -432,7 +432,8 @@ class FinishJob:
     shares."""
     share: ElementVector | None = field(default=None, repr=False)
     """Under the protocol on shares, in place of `step`: the receiver's shares of the final w, the host's columns first,
-    at `shares.format.MODEL_FRACTION_BITS`, shape (n_host + n_guest,). None in a journal."""
+    at `shares.format.MODEL_FRACTION_BITS`, shape (n_host + n_guest,). None in a journal. With several models, the
+    weights of each model follow those of the model before, for each party."""
     inference: "OwnCovariance | None" = field(default=None, repr=False)
     """With the job's `inference`; None in a journal."""
     compared: tuple[ComparedPenalty, ...] = ()

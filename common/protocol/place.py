@@ -61,7 +61,7 @@ class Place:
     def __init__(self, role: Role, job: JobConfig, n_batches: int, n_columns: int, weights: Weights) -> None:
         self._role = role
         self._job = job
-        self._n_batches = n_batches
+        self._n_batches = n_batches * job.n_models
         self._max_rounds = max_rounds(job, n_batches)
         self._max_draws = max_curvature_draws(job, n_batches)
         self._n_columns = n_columns

@@ -268,28 +268,32 @@ def deal_slopes(
         for role in sessions
     }
     e = opened[Role.HOST][:, 0] + opened[Role.GUEST][:, 0]
-    values = np.empty((slopes.n_values(len(masks[0]), len(masks[1])), n_rows // GROUP, GROUP), np.uint64)
+    n_even, n_odd = halves(slopes.n_values(len(masks[0]), len(masks[1])))
+    for_guest, for_host = (np.empty((n, n_rows // GROUP, GROUP), np.uint64) for n in (n_even, n_odd))
+    values = [(for_guest, for_host)[number % 2][number // 2] for number in range(n_even + n_odd)]
     K = slopes.fmt.n_terms
     for k, (cos, sin) in enumerate(waves(r.reshape(-1, GROUP), K)):
-        values[2 * k] = rounded(cos, WAVE_BITS - slopes.wave_bits)
-        values[2 * k + 1] = rounded(sin, WAVE_BITS - slopes.wave_bits)
-    values[2 * K] = e >> np.uint64(slopes.cut)
-    values[2 * K + 1] = (e >> _TOP) << np.uint64(64 - slopes.cut)
+        values[2 * k][:] = rounded(cos, WAVE_BITS - slopes.wave_bits)
+        values[2 * k + 1][:] = rounded(sin, WAVE_BITS - slopes.wave_bits)
+    np.right_shift(e, np.uint64(slopes.cut), out=values[2 * K])
+    np.left_shift(e >> _TOP, np.uint64(64 - slopes.cut), out=values[2 * K + 1])
     if slopes.fmt.weighted:
         weight_masks = kernels.stream(keys.guest_session, Purpose.WEIGHTS, first_row, n_rows, 1)
-        values[2 * K + 2] = weight_masks.reshape(-1, GROUP) * opened[Role.HOST][:, 2]
+        np.multiply(weight_masks.reshape(-1, GROUP), opened[Role.HOST][:, 2], out=values[2 * K + 2])
     at = slopes.n_first
     for role, other in ((Role.HOST, Role.GUEST), (Role.GUEST, Role.HOST)):
         V = values[at : at + n_columns[role]]
-        np.multiply(_planes(U[role], n_columns[role]), opened[other][:, 1], out=V)
         at += n_columns[role]
+        for column, product in enumerate(V):
+            np.multiply(grouped(U[role], n_columns[role])[:, column], opened[other][:, 1], out=product)
         add_products(U[role], V, sums.of(role))
     receiver = Role.GUEST if opener is Role.HOST else Role.HOST
     add_cross(U[receiver], masks_of_products(rounds[opener], first_row, n_rows, n_columns[opener]), sums, opener)
-    n_even, n_odd = halves(len(values))
     of_host = kernels.stream(keys.host_round, Purpose.DEALT_SLOPES, first_row, n_rows, n_even)
     of_guest = kernels.stream(keys.guest_round, Purpose.DEALT_SLOPES, first_row, n_rows, n_odd)
-    return values[1::2].ravel() - of_guest, values[0::2].ravel() - of_host
+    for_host -= of_guest.reshape(for_host.shape)
+    for_guest -= of_host.reshape(for_guest.shape)
+    return for_host.ravel(), for_guest.ravel()
 
 
 def masks_of_products(key: bytes, first_row: int, n_rows: int, n_columns: int) -> Elements:
@@ -390,29 +394,20 @@ def rounded_share(slopes: SlopeFormat, role: Role, dealt: DealtSlopes, m: Elemen
     return share
 
 
-def add_own_block(own: Columns, D: ElementVector, h: Elements, V: Elements, sums: NDArray[np.uint64]) -> None:
-    """Add a party's part of the block of its own columns: X'h X + D'V + (D'V)'.
+def add_block(columns: Columns, D: ElementVector, products: Elements, V: Elements, sums: NDArray[np.uint64]) -> None:
+    """Add a party's part of the block of one party's columns: X'h X + D'V + (D'V)', or D'g D + D'V + (D'V)'.
 
     Args:
-        own: X.
-        D: X - U.
-        h: o and the party's own part of g, shape (n_rows / 8, 8).
-        V: its share of V, shape (n_own, n_rows / 8, 8).
-        sums: its shares of the block, shape (n_own, n_own).
+        columns: X for the party's own columns, and D for the other's.
+        D: X - U of these columns.
+        products: h X or g D, see `scaled`; h is o and the party's own part of g.
+        V: its share of V, shape (n_columns, n_rows / 8, 8).
+        sums: its shares of the block, shape (n_columns, n_columns).
     """
-    add_products(own, _planes(own, len(sums)) * h, sums)
-    _add_symmetric(D, V, sums)
-
-
-def add_other_block(D: ElementVector, g: Elements, V: Elements, sums: NDArray[np.uint64]) -> None:
-    """Add a party's part of the block of the other's columns: D'g D + D'V + (D'V)'; see `add_own_block`."""
-    add_products(D, _planes(D, len(sums)) * g, sums)
-    _add_symmetric(D, V, sums)
-
-
-def slope_columns(columns: Columns, h: Elements, V: Elements) -> Elements:
-    """Return a share of Y = T X, shape (n_columns, n_rows / 8, 8): X and o + g at the opener, D and g at the other."""
-    return _planes(columns, len(V)) * h + V
+    add_products(columns, products, sums)
+    of_masks = np.zeros_like(sums)
+    add_products(D, V, of_masks)
+    sums += of_masks + of_masks.T
 
 
 def add_cross(columns: Columns, Y: Elements, sums: Information, opener: Role) -> None:
@@ -420,7 +415,9 @@ def add_cross(columns: Columns, Y: Elements, sums: Information, opener: Role) ->
     add_products(columns, Y, sums.both, is_transposed=opener is Role.GUEST)
 
 
-def add_products(columns: Columns, vectors: Elements, sums: NDArray[np.uint64], *, is_transposed: bool = False) -> None:
+def add_products(
+    columns: Columns, vectors: Elements | Sequence[Elements], sums: NDArray[np.uint64], *, is_transposed: bool = False
+) -> None:
     """Add X'Y to some sums, column by column of Y.
 
     Args:
@@ -437,13 +434,14 @@ def add_products(columns: Columns, vectors: Elements, sums: NDArray[np.uint64], 
         target += total
 
 
-def _add_symmetric(D: ElementVector, V: Elements, sums: NDArray[np.uint64]) -> None:
-    products = np.zeros_like(sums)
-    add_products(D, V, products)
-    sums += products + products.T
+def scaled(table: Columns, factors: Elements) -> Elements:
+    """Return a table times a factor for each row, column by column, shape (n_columns, n_rows / 8, 8).
 
-
-def _planes(table: Columns, n_columns: int) -> Elements:
-    """Return the elements of a table column by column, shape (n_columns, n_rows / 8, 8)."""
+    Args:
+        table: shape (n_rows * n_columns,).
+        factors: shape (n_rows / 8, 8).
+    """
+    n_columns = len(table) // factors.size
     elements = table.astype(np.int64).view(np.uint64) if table.dtype == np.int32 else table.view(np.uint64)
-    return np.ascontiguousarray(grouped(elements, n_columns).transpose(1, 0, 2))
+    products: Elements = np.empty((n_columns, *factors.shape), np.uint64)
+    return np.multiply(grouped(elements, n_columns).transpose(1, 0, 2), factors, out=products)

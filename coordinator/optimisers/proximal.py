@@ -183,7 +183,7 @@ class ProximalNewton:
         if self._is_flat:
             return 0.0
         gaps = self._gaps[-3:]
-        if len(gaps) < 3:
+        if len(gaps) < 3 or 0.0 in gaps:  # With an L1 penalty, the slope may be exactly 0.
             return gaps[-1]
         return gaps[2] * min(1.0, max(gaps[2] / gaps[1], math.sqrt(gaps[2] / gaps[0])))
 

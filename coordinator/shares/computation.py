@@ -37,12 +37,12 @@ from trilateral.common.shares.format import Format
 from trilateral.common.shares.information import SlopeFormat, n_packed
 from trilateral.coordinator.computation import Opening
 from trilateral.coordinator.inference import own_covariances
-from trilateral.coordinator.plan import Conclusion, RoundPlan
+from trilateral.coordinator.plan import Conclusion, RoundPlan, split
 from trilateral.coordinator.shares.dealing import Dealing
 from trilateral.coordinator.shares.information import InformationOpening
 from trilateral.coordinator.shares.opening import Objective, SharesOpening, disclosed_loss, needs_scores
 from trilateral.coordinator.shares.points import Range, share_point, share_result
-from trilateral.coordinator.shares.products import LabelProducts, n_vectors
+from trilateral.coordinator.shares.products import LabelProducts
 
 
 class SharesOffer:
@@ -101,6 +101,7 @@ class SharesComputation:
     ) -> None:
         batches, guest = Batches.of(job, n_train), sizes[Role.GUEST]
         self._n_columns = n_columns
+        self._n_models = job.n_models
         self._rows = RowPlan.of(batches, guest.n_holdout)
         self._fmt: Format = self._rows.format_of(job.max_score, guest.weight_bits)
         norm_bits = {party: each.norm_bits for party, each in sizes.items()}
@@ -136,7 +137,7 @@ class SharesComputation:
         in_a_round = n_columns + 2
         if self._information is not None:
             in_a_round = max(in_a_round, n_packed(n_columns))
-        return dict.fromkeys(PARTIES, (in_a_round, n_vectors(self._rows) * n_columns))
+        return dict.fromkeys(PARTIES, (in_a_round, self._rows.n_vectors * n_columns))
 
     @property
     def gradient_error(self) -> float:
@@ -241,7 +242,10 @@ class SharesComputation:
     def finish(self, conclusion: Conclusion, finishes: Mapping[Role, FinishJob]) -> Mapping[Role, FinishJob]:
         """Send each party its shares of the final weights, and with inference the covariance of its own weights."""
         self._dealing.stop()
-        shares = share_result(conclusion.point)
+        models = np.split(conclusion.point, self._n_models)
+        # The host's weights of all models come first.
+        parts = [split(point, self._n_columns) for point in models]
+        shares = share_result(np.concatenate([part[party] for party in PARTIES for part in parts]))
         inference: dict[Role, OwnCovariance] = {}
         if self._information is not None:
             inference |= own_covariances(

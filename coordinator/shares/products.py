@@ -22,11 +22,12 @@ from trilateral.common.protocol.shares.rows import RowPlan, RowRange
 from trilateral.common.protocol.shares.session import StreamKeys
 from trilateral.common.shares import kernels
 from trilateral.common.shares.keys import Purpose
+from trilateral.common.shares.layout import grouped
 from trilateral.coordinator.shares.arriving import ArrivingVector
 
 
 class LabelProducts:
-    """The coordinator's own shares of h, and G, of every section.
+    """The coordinator's own shares of h, and G, of every vector: of each section, or of each class.
 
     Args:
         rows: the job's rows.
@@ -39,7 +40,7 @@ class LabelProducts:
         self._n_host = n_columns[Role.HOST]
         self._n_columns = sum(n_columns.values())
         self._keys = keys
-        self._n_vectors = n_vectors(rows)
+        self._n_vectors = rows.n_vectors
         total = self._n_vectors * self._n_columns
         self._masked = {party: ArrivingVector(party, "products with the labels", total) for party in PARTIES}
         self._own = np.zeros(total, np.uint64)
@@ -83,14 +84,15 @@ class LabelProducts:
         """Add the products of each block, and yield it."""
         host, guest = self._keys[Role.HOST].session, self._keys[Role.GUEST].session
         sections = chain(self._rows.sections, [self._rows.holdout])
-        for vector, section in zip(self._own.reshape(self._n_vectors, self._n_columns), sections, strict=False):
+        n_models = self._rows.batches.n_classes or 1
+        vectors = self._own.reshape(self._n_vectors, self._n_columns)
+        for number, section in enumerate(sections):
+            if not self._rows.vectors_of(number):
+                continue
             for block in section.blocks():
-                labels = kernels.stream(guest, Purpose.LABELS, block.first, block.n_rows, 1)
-                sums = vector[: self._n_host]
-                kernels.add_mask_products(host, Purpose.COLUMNS, block.first, self._n_host, labels, sums)
+                masks = kernels.stream(guest, Purpose.LABELS, block.first, block.n_rows, n_models)
+                for model, vector in enumerate(self._rows.vectors_of(number)):
+                    labels = grouped(masks, n_models)[:, model].ravel()
+                    sums = vectors[vector, : self._n_host]
+                    kernels.add_mask_products(host, Purpose.COLUMNS, block.first, self._n_host, labels, sums)
                 yield block
-
-
-def n_vectors(rows: RowPlan) -> int:
-    """Return how many vectors of label products a job has: one for each section of rows."""
-    return rows.n_sections + (rows.n_holdout > 0)

@@ -238,3 +238,14 @@ def test_a_check_counts_the_sets_at_the_owner_alone(tmp_path: Path) -> None:
     assert f"{counts['dev']} training rows, {sets}, {counts['none']} unused rows and" in texts[Role.HOST]
     assert "a column of the other party decides which rows train" in texts[Role.GUEST]
     assert f"{N_ROWS} training rows, 0 hold-out rows and" in texts[Role.GUEST]
+
+
+async def test_folds_are_drawn_among_the_training_rows_of_the_column(tmp_path: Path) -> None:
+    search = [{"l2": 0.01}, {"l2": 1.0}]
+    job = JobConfig(
+        name="folds", dataset=DATASET, protocol="shares", holdout="column", aligned=True, folds=3, search=search
+    )
+    configs = owned_by(Role.HOST, tmp_path)
+    assert await train(configs, job) == ""
+    guest = load_model(JobFolder(configs[Role.GUEST].state, job.name).model)
+    assert list(guest.data.sets) == ["valid", "test", "out_of_time"]

@@ -31,6 +31,7 @@ from trilateral.common.data.preprocessing.formulas import (
     Number,
     Piecewise,
     Product,
+    Transformed,
     evaluate,
 )
 from trilateral.common.data.tables.table import read_frame
@@ -146,6 +147,12 @@ FORMULAS: dict[str, Formula] = {
         Piecewise(X, (-1.0, 1.0), ((1.0, 2.0, 0.0, 0.0), (1.0, 2.0, -0.5, 0.25), (5.0, 1.0, 0.0, 0.0))), 0.5
     ),
     "one cubic": Piecewise(Filled(X, 0.0), (), ((1.0, -2.0, 0.5, 3.0),)),
+    "a logarithm": Transformed(Clipped(Filled(X, 1.0), 0.5, None), "log", None),
+    "a logarithm of one more": Transformed(Clipped(Filled(X, 1.0), -0.75, None), "log1p", None),
+    "a square root": Transformed(Clipped(Filled(X, 1.0), 0.0, None), "sqrt", None),
+    "a power": Filled(Transformed(X, "yeo_johnson", 0.3), 2.0),
+    "a power whose limit for positive numbers is a logarithm": Transformed(Filled(X, 1.0), "yeo_johnson", 0.0),
+    "a power whose limit for negative numbers is a logarithm": Transformed(Filled(X, 1.0), "yeo_johnson", 2.0),
     "a product": Product(Filled(X, 1.0), Lookup("text", {"a": 1.0}, 0.0, 0.0)),
     "a product with a missing number": Filled(Product(X, Filled(Y, 2.0)), 11.0),
 }

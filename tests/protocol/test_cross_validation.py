@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.oracles.test_elastic_net import objective, theirs
 from tests.protocol.test_shares_training import (
     WEIGHTS,
     check_round,
@@ -128,6 +129,22 @@ def test_a_search_where_values_leave_the_range_names_the_way_out(private_key: Pr
     compared = outcome.results[Role.GUEST].compared
     assert len(compared) == 2
     assert compared[0].loss is not None
+
+
+def test_a_search_on_shares_finds_what_scikit_learn_finds(private_key: PrivateKey) -> None:
+    """The whole protocol in one process, on columns of two parties."""
+    job = make_job(l1=0.1, path=PenaltyPath(points=5, smallest=0.01), folds=3, epochs=40, tolerance=1e-6, holdout=0.0)
+    tables = make_tables(job, n_rows=6000, n_host=4, n_guest=4)
+    outcome = train(job, tables, private_key)
+    Z, y = tables.joined.columns[:, :-1], tables.joined.labels
+    chosen = next(each for each in outcome.ended.compared if each.is_chosen)
+    penalty = Penalty(l1=chosen.l1, l2=chosen.l2)
+    reference = theirs(penalty, Z, y)
+    expected = np.append(reference.coef_[0], reference.intercept_)
+
+    step = loss_step(format_of(job, tables), len(y)) / len(y)
+    assert objective(penalty, outcome.coef, Z, y) <= objective(penalty, expected, Z, y) + 3e-6
+    assert outcome.ended.loss == pytest.approx(objective(penalty, expected, Z, y), abs=4 * step + 3e-6)
 
 
 # --- what a party refuses

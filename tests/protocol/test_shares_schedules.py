@@ -15,7 +15,7 @@ from tests.support.shares_rounds import cut_small
 from tests.support.three_machines import make_machines, make_tables, run_machines
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import Role
-from trilateral.common.config.job import JobConfig, Sgd
+from trilateral.common.config.job import JobConfig, Penalty, Sgd
 from trilateral.common.paillier.keys import generate_private_key
 from trilateral.common.protocol.messages import (
     ELEMENT_KINDS,
@@ -32,15 +32,23 @@ from trilateral.common.protocol.messages import (
 KEY = generate_private_key(384)
 """The jobs here have no key. The helpers ask for one."""
 LBFGS = make_job(epochs=5, evaluate_every=2)
+SEARCH = make_job(epochs=20, folds=2, search=[Penalty(l1=0.3), Penalty(l1=0.001, l2=0.02)])
+"""The second penalty is far better, so rounding errors do not change the choice."""
 SGD = make_job(algorithm=Sgd(learning_rate=0.5), batch=25, epochs=2, evaluate_every=1)
+
+
+def name_of(job: JobConfig) -> str:
+    return job.algorithm.name if job.folds is None else "search"
+
+
 TABLES = {
-    (job.algorithm.name, bits): weigh(make_tables(job, n_rows=150, n_host=2, n_guest=2), bits)
-    for job in (LBFGS, SGD)
+    (name_of(job), bits): weigh(make_tables(job, n_rows=150, n_host=2, n_guest=2), bits)
+    for job in (LBFGS, SGD, SEARCH)
     for bits in (None, 6)
 }
 for _tables in TABLES.values():
     _tables.start = None
-CASES = [(job, bits) for job in (LBFGS, SGD) for bits in (None, 6)]
+CASES = [(job, bits) for job in (LBFGS, SGD, SEARCH) for bits in (None, 6)]
 EXPECTED: dict[tuple[str, int | None], FloatVector] = {}
 TOLERANCE = 5e-3
 """The bits that the parties drop from sums of a hundred rows move the weights by a tenth of this."""
@@ -51,7 +59,7 @@ def _small_blocks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         cut_small(patch)
         for job, bits in CASES:
-            name = job.algorithm.name, bits
+            name = name_of(job), bits
             EXPECTED[name] = train(job, TABLES[name], KEY).coef
         yield
 
@@ -67,7 +75,7 @@ def check(ended: JobEnded | None, results: dict[Role, Result], name: tuple[str, 
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=12)
 def test_any_order_of_arrival_gives_the_same_model(job: JobConfig, bits: int | None, seed: int) -> None:
-    name = job.algorithm.name, bits
+    name = name_of(job), bits
     ended, results = run_shuffled(make_machines(job, TABLES[name], KEY), random.Random(seed))
     check(ended, results, name)
 
@@ -78,7 +86,7 @@ def test_any_order_of_arrival_gives_the_same_model(job: JobConfig, bits: int | N
 def test_sessions_that_break_off_anywhere_lead_to_the_same_model(
     job: JobConfig, bits: int | None, seed: int, cuts: list[int]
 ) -> None:
-    name = job.algorithm.name, bits
+    name = name_of(job), bits
     journals: Journals = run_sessions(seed, cuts, job=job, tables=TABLES[name])
     check(journals.ended, journals.results, name)
 

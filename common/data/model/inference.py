@@ -5,11 +5,11 @@ The formulas are those of maximum likelihood: see A. Agresti, Categorical Data A
 """
 
 import math
+from statistics import NormalDist
 from typing import Self
 
 import numpy as np
 from pydantic import Field
-from scipy import stats
 
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
 from trilateral.common.config.settings import Settings
@@ -44,7 +44,7 @@ class TermInference(Settings):
     def of(cls, weight: float, std_error: float) -> Self:
         """Return the figures of a weight, from its standard error above 0."""
         z = weight / std_error
-        width = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) * std_error
+        width = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * std_error
         return cls(
             weight=weight,
             std_error=std_error,
@@ -68,7 +68,9 @@ class ChiSquareTest(Settings):
     @classmethod
     def of(cls, statistic: float, df: int) -> Self:
         """Return the test of a statistic."""
-        return cls(statistic=statistic, df=df, p_value=float(stats.chi2.sf(statistic, df)))
+        from scipy.special import chdtrc  # Only jobs with inference need it.
+
+        return cls(statistic=statistic, df=df, p_value=float(chdtrc(df, statistic)))
 
 
 class ModelFit(Settings):

@@ -2,6 +2,7 @@
 
 import hashlib
 import platform
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -10,6 +11,7 @@ import numpy as np
 from pydantic import Field, model_validator
 from pydantic_core import from_json
 
+from trilateral.common.base.arrays import FloatArray
 from trilateral.common.base.errors import ConfigError, DataError
 from trilateral.common.base.files import write_whole
 from trilateral.common.base.permissions import explain
@@ -19,6 +21,14 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.config.settings import Settings, parse_settings
 from trilateral.common.data.model.assessment import Assessment, CalibrationReport, EvaluatedSet, assess, evaluate_sets
 from trilateral.common.data.model.calibration import AnyCalibration, Calibration, Finite, InterceptOnly, Isotonic, Platt
+from trilateral.common.data.model.classes import (
+    AnyClassMap,
+    ClassMap,
+    ClassMetrics,
+    Softmax,
+    fit_class_map,
+    measure_classes,
+)
 from trilateral.common.data.model.distributions import Distributions, NumberDistribution
 from trilateral.common.data.model.inference import Inference, fit_of, infer
 from trilateral.common.data.party_data import PreparedData
@@ -65,6 +75,32 @@ class EvaluatedEpoch(Settings):
     """Epochs of training until then."""
     metrics: HoldoutMetrics
     """Quality figures on the hold-out rows, with the plain sigmoid as probabilities."""
+
+
+class ClassPart(Settings):
+    """What a party's part of a model has for one class against the rest; see the same fields of `PartyModel`."""
+
+    weights: dict[str, Finite]
+    intercept: Finite
+    standardised_weights: dict[str, Finite]
+    training_weights: list[Finite]
+    metrics: HoldoutMetrics | None
+    calibration: Calibration | None
+    calibration_report: CalibrationReport | None
+    evaluation_sets: list[EvaluatedSet] = Field(default_factory=list)
+
+
+class Classes(Settings):
+    """What a party's part of a model of several classes has beside the weights for the first class."""
+
+    parts: Annotated[list[ClassPart], Field(min_length=3)]
+    """For each class, its model against the rest. The first one is also in the fields of `PartyModel` itself."""
+    names: list[str] | None = None
+    """Guest only: the values of the label, in the order of the parts. The host does not know them."""
+    calibration: ClassMap | None = None
+    """Guest only: the map from the scores of all classes to probabilities."""
+    metrics: ClassMetrics | None = None
+    """Guest only: quality of the probabilities on the hold-out rows, if there are any."""
 
 
 class ComparedPenaltyRow(Settings):
@@ -147,6 +183,8 @@ class PartyModel(Settings):
     evaluations: list[EvaluatedEpoch]
     """Guest only: the evaluations during the training, if the job has any. Under the protocol on shares, only the
     coordinator is told them."""
+    classes: Classes | None = None
+    """In a job with classes: the models of all classes. `loss` is then the mean of their losses."""
 
     search: list[ComparedPenaltyRow] = Field(default_factory=list)
     """Guest only: the penalties that a job with `folds` has compared, the strongest first."""
@@ -170,6 +208,8 @@ class PartyModel(Settings):
         Raises:
             DataError, OSError: the table cannot be read for its hash.
         """
+        if job.classes is not None:
+            return cls._of_classes(role, job, data, table, result, run_id=run_id)
         block = data.block
         steps = data.preprocessing
         weights, intercept = steps.to_features(result.coef)
@@ -251,6 +291,79 @@ class PartyModel(Settings):
             ],
         )
 
+    @classmethod
+    def _of_classes(
+        cls, role: Role, job: JobConfig, data: PreparedData, table: DatasetConfig, result: Result, *, run_id: str
+    ) -> Self:
+        blocks, single = data.block.one_vs_rest(), job.model_copy(update={"classes": None})
+        stacked = result.holdout_scores
+        scores = None if stacked is None else stacked.reshape(len(blocks), -1)
+        models = [
+            cls.of(
+                role,
+                single,
+                replace(data, block=block),
+                table,
+                replace(result, coef=coef, holdout_scores=None if scores is None else scores[number]),
+                run_id=run_id,
+            )
+            for number, (block, coef) in enumerate(zip(blocks, np.split(result.coef, len(blocks)), strict=True))
+        ]
+        names, mapped, metrics = None, None, None
+        if table.label is not None and data.block.holdout_labels is not None and scores is not None:
+            names, numbers = table.label.classes, data.block.holdout_labels.astype(np.int64)
+            mapped = fit_class_map(scores.T, numbers, table.label.calibration)
+            metrics = measure_classes(scores.T, numbers, mapped) if len(numbers) else None
+        parts = [ClassPart(**{name: getattr(model, name) for name in ClassPart.model_fields}) for model in models]
+        classes = Classes(parts=parts, names=names, calibration=mapped, metrics=metrics)
+        return models[0].model_copy(update={"job": job, "classes": classes})
+
+    def of_class(self, name: str) -> "PartyModel":
+        """Return the model of one class against the rest.
+
+        Args:
+            name: a value of the label at the guest, or the number of the class from 1 up.
+
+        Raises:
+            ConfigError: there is no such class; the text names those that there are.
+        """
+        numbers = [str(number) for number in range(1, len(self.parts) + 1)]
+        names = (self.classes.names if self.classes is not None else None) or numbers
+        for found in (names, numbers):
+            if self.classes is not None and name in found:
+                return self._with(self.classes.parts[found.index(name)])
+        has = f"the classes {', '.join(names)}" if self.classes is not None else "one model for both labels"
+        raise ConfigError(f"the model of job {self.job.name} has no class {name}: it has {has}")
+
+    def one(self, of_class: str | None) -> "PartyModel":
+        """Return the model of one class, if this one has classes, and this one itself otherwise; see `of_class`.
+
+        Raises:
+            ConfigError: the class is not named, or there is no such class.
+        """
+        if of_class is not None:
+            return self.of_class(of_class)
+        if self.classes is not None:
+            names = self.classes.names or [str(number) for number in range(1, len(self.classes.parts) + 1)]
+            raise ConfigError(f"the model of job {self.job.name} has several classes: name one of {', '.join(names)}")
+        return self
+
+    def _with(self, part: ClassPart) -> "PartyModel":
+        return self.model_copy(
+            update={name: getattr(part, name) for name in ClassPart.model_fields} | {"classes": None}
+        )
+
+    @property
+    def parts(self) -> "list[PartyModel]":
+        """The models of the classes, each against the rest; this model itself if the label has two values."""
+        return [self] if self.classes is None else [self._with(part) for part in self.classes.parts]
+
+    @property
+    def score_weights(self) -> FloatArray:
+        """The weights of the training columns, shape (n_columns,), or (n_columns, n_classes) in a model of classes."""
+        weights = np.array([part.training_weights for part in self.parts], dtype=np.float64).T
+        return weights if self.classes is not None else weights[:, 0]
+
     @model_validator(mode="after")
     def _check(self) -> "PartyModel":
         try:
@@ -270,6 +383,11 @@ class PartyModel(Settings):
             )
         if list(self.weights) != list(self.standardised_weights):
             raise ValueError("`weights` and `standardised_weights` have different terms")
+        for part in [] if self.classes is None else self.classes.parts:
+            if len(part.training_weights) != n_columns or list(part.weights) != list(self.weights):
+                raise ValueError("`classes.parts` have other terms or training columns than the model")
+        if self.classes is not None and (self.classes.names is None) != (self.role is Role.HOST):
+            raise ValueError("the guest's part must have the names of its classes, and the host's part must not")
         if (self.calibration is None) != (self.role is Role.HOST):
             raise ValueError("the guest's part must have a `calibration`, and the host's part must not")
         return self
@@ -282,6 +400,8 @@ class PartyModel(Settings):
     @property
     def calibration_summary(self) -> str | None:
         """How far the probabilities can be trusted, in words; None at the host."""
+        if self.classes is not None:
+            return None if self.classes.calibration is None else _describe_map(self.classes.calibration)
         if self.calibration is None:
             return None
         summary = _describe(self.calibration)
@@ -326,6 +446,12 @@ def _describe(calibration: AnyCalibration) -> str:
             )
         case _:
             return f"not calibrated, and possibly far from the rate of positive rows: {calibration.reason}"
+
+
+def _describe_map(mapped: AnyClassMap) -> str:
+    if isinstance(mapped, Softmax):
+        return "calibrated by a softmax of the scores of all classes on the hold-out rows"
+    return f"not calibrated, but the sigmoids of the scores divided by their sum: {mapped.reason}"
 
 
 def _range_of_rarer_label(block: TrainingBlock) -> str | None:

@@ -15,6 +15,7 @@ import onnx
 from numpy.typing import ArrayLike, NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from trilateral.common.config.dataset import Transform
 from trilateral.common.data.model.portable import NOTES, SCORE, Part
 from trilateral.common.data.preprocessing.formulas import (
     Clipped,
@@ -25,6 +26,7 @@ from trilateral.common.data.preprocessing.formulas import (
     Number,
     Piecewise,
     Product,
+    Transformed,
 )
 
 _OPSET, _TEXT_OPSET, _IR_VERSION = 15, 2, 8
@@ -110,10 +112,35 @@ class _Graph:
             case Clipped(of, lower, upper):
                 limits = ["" if limit is None else self.constant(limit) for limit in (lower, upper)]
                 return self.node("Clip", [self.value(of), *limits])
+            case Transformed(of, transform, power):
+                return self._transformed(self.value(of), transform, power)
             case Piecewise(of, breaks, coefs):
                 return self._piecewise(self.value(of), breaks, coefs)
             case Product(left, right):
                 return self.node("Mul", [self.value(left), self.value(right)])
+
+    def _transformed(self, x: str, transform: Transform, power: float | None) -> str:
+        one = self.constant(1)
+        match transform:
+            case "log":
+                return self.node("Log", [x])
+            case "log1p":
+                return self.node("Log", [self.node("Add", [x, one])])
+            case "sqrt":
+                return self.node("Sqrt", [x])
+            case "yeo_johnson":
+                size, exponent = self.node("Add", [self.node("Abs", [x]), one]), power or 0.0
+                negative = self.node("Neg", [self._power(size, 2 - exponent)])
+                return self.node(
+                    "Where", [self.node("Less", [x, self.constant(0)]), negative, self._power(size, exponent)]
+                )
+
+    def _power(self, size: str, exponent: float) -> str:
+        """Return the name of (size^exponent - 1) / exponent, which is a logarithm at an exponent of 0."""
+        if exponent == 0:
+            return self.node("Log", [size])
+        raised = self.node("Pow", [size, self.constant(exponent)])
+        return self.node("Div", [self.node("Sub", [raised, self.constant(1)]), self.constant(exponent)])
 
     def _number(self, source: str) -> str:
         """Return the name of a column of numbers, with NaN for each number that means a missing value."""

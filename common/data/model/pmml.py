@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from trilateral.common.base.errors import DataError
+from trilateral.common.config.dataset import Transform
 from trilateral.common.data.model.portable import NOTES, SCORE, Part
 from trilateral.common.data.preprocessing.formulas import (
     Clipped,
@@ -21,6 +22,7 @@ from trilateral.common.data.preprocessing.formulas import (
     Number,
     Piecewise,
     Product,
+    Transformed,
 )
 
 _NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -120,6 +122,8 @@ class _Fields:
                 if lower is not None:
                     clipped = _if(_apply("lessThan", x, _constant(lower)), _constant(lower), clipped)
                 return clipped
+            case Transformed(of, transform, power):
+                return _transformed(self._step(of), transform, power)
             case Piecewise(of, breaks, coefs):
                 return self._piecewise(of, breaks, coefs)
             case Product(left, right):
@@ -133,6 +137,28 @@ class _Fields:
             piece = _if(_apply("lessThan", x, _constant(limit)), pieces.pop(), piece)
         # Some programs take a comparison with a missing value for false.
         return _if(_apply("isMissing", x), x, piece)
+
+
+def _transformed(x: Element, transform: Transform, power: float | None) -> Element:
+    match transform:
+        case "log":
+            return _apply("ln", x)
+        case "log1p":
+            return _apply("ln", _apply("+", x, _constant(1)))
+        case "sqrt":
+            return _apply("sqrt", x)
+        case "yeo_johnson":
+            size, exponent = _apply("+", _apply("abs", x), _constant(1)), power or 0.0
+            negative = _apply("-", _constant(0), _power(size, 2 - exponent))
+            return _if(_apply("lessThan", x, _constant(0)), negative, _power(size, exponent))
+
+
+def _power(size: Element, exponent: float) -> Element:
+    """Return (size^exponent - 1) / exponent, which is a logarithm at an exponent of 0."""
+    if exponent == 0:
+        return _apply("ln", size)
+    raised = _apply("pow", size, _constant(exponent))
+    return _apply("/", _apply("-", raised, _constant(1)), _constant(exponent))
 
 
 def _polynomial(x: Element, start: float, coefs: tuple[float, ...]) -> Element:

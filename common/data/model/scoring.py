@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.arrays import FloatArray, of_each_row
 from trilateral.common.base.errors import Counted, DataError
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.features import Categories, Features
@@ -32,13 +32,13 @@ class ScoreSink(Protocol):
         """The number of rows added so far."""
         ...
 
-    def add(self, ids: Ids, written: Ids, scores: FloatVector) -> None:
+    def add(self, ids: Ids, written: Ids, scores: FloatArray) -> None:
         """Add rows, in the order of the table.
 
         Args:
             ids: the IDs in their normal form.
             written: the same IDs as they are written.
-            scores: this party's parts of the scores, shape (n_added,).
+            scores: this party's parts of the scores, shape (n_added,), or (n_added, n_classes).
         """
         ...
 
@@ -75,7 +75,7 @@ def score_table(
         ConfigError: there is no room for the columns.
         OSError: the rows cannot be written.
     """
-    steps, weights = model.steps, np.array(model.training_weights)
+    steps, weights = model.steps, model.score_weights
     categorical = steps.texts
     known = [column for column in categorical if column.known]
     n_present, n_known = Counter[str](), Counter[str]()
@@ -120,20 +120,20 @@ def count_shift(model: PartyModel, dataset: DatasetConfig, shift: ShiftCounter, 
         shift.add(chunk.features)
 
 
-def score_features(steps: Preprocessing, weights: FloatVector, features: Features) -> FloatVector:
-    """Compute a party's part of the score of some rows, shape (n_rows,).
+def score_features(steps: Preprocessing, weights: FloatArray, features: Features) -> FloatArray:
+    """Compute a party's part of the score of some rows, shape (n_rows,), or (n_rows, n_classes).
 
     Args:
         steps: of the party's model.
-        weights: of its training columns, shape (n_columns,).
+        weights: of its training columns, shape (n_columns,) or (n_columns, n_classes).
         features: the rows, as `read_frame` and `stream_table` make them.
 
     Raises:
         DataError: a score overflows.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # The check below finds what overflows.
-        scores: FloatVector = steps.transform(features) @ weights
-    infinite = int((~np.isfinite(scores)).sum())
+        scores: FloatArray = steps.transform(features) @ weights
+    infinite = int((~of_each_row(np.isfinite(scores))).sum())
     if infinite:
         raise DataError(
             f"{Counted(infinite):row has|rows have} values so far outside the training rows that the score overflows: "

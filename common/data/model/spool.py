@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import ipc
 
-from trilateral.common.base.arrays import FloatVector, Rows
+from trilateral.common.base.arrays import FloatArray, FloatVector, Rows
 from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.tables.arrow_arrays import from_numpy, null, to_numpy
 from trilateral.common.data.tables.id_list import Ids
@@ -22,8 +22,12 @@ from trilateral.common.data.tables.repeated_ids import repeated_error
 _DEALT_ROWS = 500_000
 """Rows in memory while rows are dealt."""
 
-_SPOOL = pa.schema([("id", pa.string()), ("written", pa.string()), ("score", pa.float64())])
-_SHARD = pa.schema([("id", pa.string()), ("row", pa.int64()), ("score", pa.float64())])
+_SPOOL = pa.schema([("id", pa.string()), ("written", pa.string())])
+_SHARD = pa.schema([("id", pa.string()), ("row", pa.int64())])
+
+
+def _with_scores(schema: pa.Schema, n_models: int) -> pa.Schema:
+    return schema.append(pa.field("scores", pa.list_(pa.float64(), n_models)))
 
 
 class ScoredRows:
@@ -34,14 +38,17 @@ class ScoredRows:
     Args:
         folder: an empty folder for this table only.
         columns: names of the columns of the ID, for errors.
+        n_models: how many scores a row has.
     """
 
-    def __init__(self, folder: Path, columns: Sequence[str]) -> None:
+    def __init__(self, folder: Path, columns: Sequence[str], n_models: int = 1) -> None:
         self._folder = folder
         self._columns = columns
+        self._n_models = n_models
+        self._schema = _with_scores(_SPOOL, n_models)
         self._path = folder / "rows"
         self._file = self._path.open("xb")
-        self._stream = ipc.new_stream(self._file, _SPOOL)
+        self._stream = ipc.new_stream(self._file, self._schema)
         self._n_ids = 0
 
     @property
@@ -54,18 +61,19 @@ class ScoredRows:
         """The size of the finished file: all IDs and scores."""
         return self._path.stat().st_size
 
-    def add(self, ids: Ids, written: Ids, scores: FloatVector) -> None:
+    def add(self, ids: Ids, written: Ids, scores: FloatArray) -> None:
         """Add rows, in the order of the table.
 
         Args:
             ids: the IDs in their normal form.
             written: the same IDs as they are written.
-            scores: this party's parts of the scores, shape (n_added,).
+            scores: this party's parts of the scores, shape (n_added,) or (n_added, n_models).
         """
         # Most IDs are written in their normal form and need not be stored twice.
         other = pc.if_else(pc.equal(ids.texts, written.texts), null(written.texts.type), written.texts)
-        columns = [ids.texts.cast(pa.string()), other.cast(pa.string()), from_numpy(scores)]
-        self._stream.write_batch(pa.record_batch(columns, _SPOOL))
+        flat = pa.FixedSizeListArray.from_arrays(from_numpy(np.ascontiguousarray(scores).ravel()), self._n_models)
+        columns = [ids.texts.cast(pa.string()), other.cast(pa.string()), flat]
+        self._stream.write_batch(pa.record_batch(columns, self._schema))
         self._n_ids += len(ids)
 
     def finish(self) -> None:
@@ -88,7 +96,7 @@ class ScoredRows:
         Raises:
             DataError: the table repeats IDs; the text has the number of such rows.
         """
-        shards = ScoredShards(self._folder, dealing.n_shards)
+        shards = self.dealt(dealing.n_shards)
         pending: list[pa.RecordBatch] = []
         first = n_pending = 0
         for batch in self._batches():
@@ -110,7 +118,7 @@ class ScoredRows:
         Args:
             n_shards: the number of shards.
         """
-        return ScoredShards(self._folder, n_shards)
+        return ScoredShards(self._folder, n_shards, self._n_models)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         with self._path.open("rb") as file, ipc.open_stream(file) as stream:
@@ -125,16 +133,18 @@ class ScoredShard:
     """The IDs in their normal form."""
     rows: Rows
     """Row numbers in the table, from 0; shape (n_shard_rows,)."""
-    scores: FloatVector
-    """This party's parts of the scores, shape (n_shard_rows,)."""
+    scores: FloatArray
+    """This party's parts of the scores, shape (n_shard_rows,), or (n_shard_rows, n_models) for several models."""
 
 
 class ScoredShards:
     """Rows dealt to shards, one file for each shard. Several threads may read at once."""
 
-    def __init__(self, folder: Path, n_shards: int) -> None:
+    def __init__(self, folder: Path, n_shards: int, n_models: int = 1) -> None:
         self._folder = folder
         self._n_shards = n_shards
+        self._n_models = n_models
+        self._schema = _with_scores(_SHARD, n_models)
 
     def append(self, table: pa.Table, first: int, dealing: Dealing) -> None:
         """Deal more rows.
@@ -146,13 +156,13 @@ class ScoredShards:
         """
         rows = dealing.deal(Ids(table["id"]))
         numbers = from_numpy(np.arange(first, first + len(table)))
-        table = pa.table([table["id"], numbers, table["score"]], schema=_SHARD)
+        table = pa.table([table["id"], numbers, table["scores"]], schema=self._schema)
         table = table.take(from_numpy(np.concatenate(rows))).combine_chunks()
         start = 0
         for shard, length in enumerate(map(len, rows)):
             if length:
                 # Open a file for each piece, because some systems do not permit that many open files.
-                with self._path(shard).open("ab") as file, ipc.new_stream(file, _SHARD) as stream:
+                with self._path(shard).open("ab") as file, ipc.new_stream(file, self._schema) as stream:
                     stream.write_table(table.slice(start, length))
             start += length
 
@@ -164,7 +174,9 @@ class ScoredShards:
     def read(self, shard: int) -> ScoredShard:
         """Return the rows of one shard."""
         table = self._read(shard)
-        return ScoredShard(Ids(table["id"]), to_numpy(table["row"]), to_numpy(table["score"]))
+        scores: FloatVector = to_numpy(pc.list_flatten(table["scores"]))
+        of_rows = scores if self._n_models == 1 else scores.reshape(-1, self._n_models)
+        return ScoredShard(Ids(table["id"]), to_numpy(table["row"]), of_rows)
 
     def count_repeated(self, shard: int) -> int:
         """Return how many rows of a shard repeat an earlier ID."""
@@ -179,7 +191,7 @@ class ScoredShards:
                 size = path.stat().st_size
                 while file.tell() < size:
                     batches.extend(ipc.open_stream(file))
-        return pa.Table.from_batches(batches, _SHARD)
+        return pa.Table.from_batches(batches, self._schema)
 
     def _path(self, shard: int) -> Path:
         return self._folder / f"shard-{shard}"

@@ -46,6 +46,8 @@ def warm_start(
             " coordinator, and a start would show them: start from a job with `protocol: shares`, or leave out"
             " `start_from`"
         )
+    if model.classes is not None:
+        raise DataError(f"job {name} has a model for each class: start from a job with a label of two values")
     steps, earlier = model.steps, np.array(model.training_weights)
     n_columns = columns.shape[1]
     width = n_columns + (not intercept)

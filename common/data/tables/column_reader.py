@@ -186,26 +186,30 @@ def read_labels(column: pa.ChunkedArray, label: LabelConfig, faults: Faults, fir
 
     Args:
         column: one batch of the column.
-        label: name of the column and the two values.
-        faults: receives the rows whose label is missing or a third value.
+        label: name of the column and its values.
+        faults: receives the rows whose label is missing or another value.
         first_row: row number of the first row of the batch.
 
     Returns:
-        -1 or +1, or NaN for a faulty row; shape (n_rows,).
+        -1 or +1, with `classes` the number of the class from 0 up, or NaN for a faulty row; shape (n_rows,).
 
     Raises:
         DataError: the type of the column does not suit labels.
     """
     with _errors_of(column, label.column):
         codes, values = to_codes(_cast_to_text(column, label.column))
-    y = {label_key(label.positive): 1.0, label_key(label.negative): -1.0}
+    if label.classes is None:
+        y = {label_key(label.positive): 1.0, label_key(label.negative): -1.0}
+    else:
+        y = {label_key(value): float(number) for number, value in enumerate(label.classes)}
+    named = "two labels" if label.classes is None else "classes"
     # The last entry of both is for the code -1.
     labels = np.array([*(y.get(label_key(value), np.nan) for value in values), np.nan])[codes]
     missing = np.array([*(not value.strip() for value in values), True])[codes]
     faults.note(label.column, "has no label in {count} of {n_rows} rows: remove those rows", missing, first_row)
     faults.note(
         label.column,
-        "has a value other than the two labels in {count} of {n_rows} rows: " + _braced(expected_labels(label)),
+        f"has a value other than the {named} in {{count}} of {{n_rows}} rows: " + _braced(expected_labels(label)),
         np.isnan(labels) & ~missing,
         first_row,
     )
@@ -213,7 +217,9 @@ def read_labels(column: pa.ChunkedArray, label: LabelConfig, faults: Faults, fir
 
 
 def expected_labels(label: LabelConfig) -> str:
-    """Name the two values of the label, for an error."""
+    """Name the values of the label, for an error."""
+    if label.classes is not None:
+        return f"`label.classes` expects {', '.join(map(repr, label.classes))}"
     return f"`label` expects {label.positive!r} and {label.negative!r}"
 
 

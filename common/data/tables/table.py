@@ -174,11 +174,10 @@ def read_table(dataset: DatasetConfig, scratch: Scratch = IN_MEMORY, *, is_train
     joined = gathered.finish(arrange, len(first))
     y = None if y is None else y[first]
     split = None if split is None else split[first]
-    if label is not None and y is not None and (y == y[0]).all():
-        raise DataError(
-            f"column {label.column!r} holds only one of the two values: {expected_labels(label)},"
-            " and training needs both"
-        )
+    if label is not None and y is not None and len(np.unique(y)) < len(label.classes or (0, 1)):
+        has = "only one of the two values" if label.classes is None else "not all of the classes"
+        needs = "both" if label.classes is None else "all of them"
+        raise DataError(f"column {label.column!r} holds {has}: {expected_labels(label)}, and training needs {needs}")
     return PartyTable(
         distinct.ids,
         joined,

@@ -143,13 +143,17 @@ class SharesArithmetic(ABC):
         self._engine = session.engine
         self._scratch = session.scratch
         self._placed: dict[RowRange, Placed[Sequence[BlockTables]]] = {}
-        """Tables that lie at the workers of an engine, by the first and the last row of a run."""
+        """Tables that lie at the workers of an engine, by the first and the last row of a run. The guest's have the
+        labels of one model."""
+        self._model = 0
+        """The model whose labels the newest attempt is about: in a job with classes, the number of the class."""
         self.tasks: Ordered[Envelope] = Ordered()
         """See Arithmetic."""
         self._dealer_seed, self._peer_seed = draw_seed(), draw_seed()
         self._dealer = StreamKeys.agreed(seed, self._dealer_seed)
         """Streams that this party has in common with the coordinator."""
-        self._coef: FloatVector = np.zeros(self._n_own)
+        self._coef: FloatVector = np.zeros(job.n_models * self._n_own)
+        """Of each model, one after the other."""
         self._has_coef = False
         self._has_met = False
         self._norm_bits = self._spread_bits = self._fourth_bits = 0
@@ -172,7 +176,7 @@ class SharesArithmetic(ABC):
 
     def reset(self) -> None:
         """See Weights."""
-        self._coef = np.zeros(self._n_own)
+        self._coef = np.zeros_like(self._coef)
 
     def prepare(self) -> bool:
         """See Arithmetic: there is nothing to prepare."""
@@ -189,7 +193,7 @@ class SharesArithmetic(ABC):
 
     def result_part(self) -> FloatVector:
         """See Arithmetic."""
-        return result_scores(self._block, self._coef)
+        return np.concatenate([result_scores(self._block, coef) for coef in np.split(self._coef, self._job.n_models)])
 
     @property
     def bounds(self) -> Mapping[Role, VectorBounds]:
@@ -202,13 +206,13 @@ class SharesArithmetic(ABC):
             Kind.MASKED_COLUMNS: n_rows,
             Kind.MASKED_SCORES: n_rows,
             Kind.MASKED_RESIDUAL: n_rows,
-            Kind.WEIGHTS: self._n_own,
+            Kind.WEIGHTS: len(self._coef),
         }
         from_coordinator = {Kind.DEALT: n_rows}
         if self._job.inference:
             from_coordinator[Kind.DEALT_SLOPES] = n_rows
             from_peer |= dict.fromkeys(SLOPE_KINDS - {Kind.DEALT_SLOPES}, n_rows)
-        early_from_peer = {Kind.MASKED_SCORES: early, Kind.WEIGHTS: self._n_own}
+        early_from_peer = {Kind.MASKED_SCORES: early, Kind.WEIGHTS: len(self._coef)}
         return {
             self.peer: VectorBounds(from_peer, early_from_peer, n_further=1),
             Role.COORDINATOR: VectorBounds(
@@ -264,14 +268,14 @@ class SharesArithmetic(ABC):
         self._parties = StreamKeys.agreed(*seeds)
         """Streams that only the two parties have."""
         self._n_host, self._n_guest = (peer.n_columns, self._n_own) if is_guest else (self._n_own, peer.n_columns)
-        self._n_vectors = self._rows.n_sections + (self._rows.n_holdout > 0)
+        self._n_vectors = self._rows.n_vectors
         n_columns = self._n_host + self._n_guest
         self._check_memory(n_columns)
         if n_columns < MIN_AWAY_COLUMNS:
             self._engine = LOCAL
         self._run_blocks = self._blocks_of_a_run()
         self._products = np.zeros((self._n_vectors, n_columns), np.uint64)
-        """This party's shares of the products h of all columns with the labels: a row for each section."""
+        """This party's shares of the products h of all columns with the labels: a row for each vector of `RowPlan`."""
         masks = kernels.stream(self._parties.session, Purpose.LINEAR, 0, pad(self._n_vectors), 2 * n_columns)
         self._product_masks = untile(masks, 2 * n_columns)[: self._n_vectors].reshape(-1, 2, n_columns)
         """N_1 and N_2, which mask the two parties' shares of h towards the coordinator."""
@@ -294,8 +298,9 @@ class SharesArithmetic(ABC):
         """
         needed = 3 * self._n_vectors * n_columns  # h, N_1 and N_2
         if needed > MAX_PRODUCTS:
+            parts = f"{self._n_vectors} classes" if self._job.classes else f"{self._rows.n_sections} batches"
             raise ProtocolError(
-                f"the parties have {n_columns} columns and {self._rows.n_sections} batches: the {self.role} would need"
+                f"the parties have {n_columns} columns and {parts}: the {self.role} would need"
                 f" {needed // 2**17} MiB for the products with the labels, and takes at most {MAX_PRODUCTS // 2**17}:"
                 " raise `batch`, or leave out columns"
             )
@@ -331,10 +336,13 @@ class SharesArithmetic(ABC):
             )
 
     def _n_masked_columns(self, sender: Role) -> int:
-        """Return how many masked columns a party sends: D_A, or D_B and D_q, and with sample weights D_c and D_Y."""
+        """Return how many masked columns a party sends: D_A, or D_B and D_q, and with sample weights D_c and D_Y.
+
+        There is a D_q for each model.
+        """
         if sender is Role.HOST:
             return self._n_host
-        return 2 * self._n_guest + 2 if self._fmt.weighted else self._n_guest + 1
+        return 2 * self._n_guest + 2 if self._fmt.weighted else self._n_guest + self._job.n_models
 
     def _make_table(self, dtype: type[ScalarT], n_columns: int) -> Table[ScalarT]:
         return Table(self._scratch, dtype, self._rows.n_rows, n_columns)
@@ -393,6 +401,10 @@ class SharesArithmetic(ABC):
             raise ProtocolError(f"the coordinator began round {asked.key.round} without shares of the weights")
         for weights in (shares.weights, shares.holdout):
             self._check_weights(asked.key, weights)
+        model = 0 if self._job.classes is None else asked.batch.index
+        if model != self._model:
+            self._placed.clear()
+            self._model = model
         training = None if shares.weights is None else self._rows.selection(asked.batch)
         holdout = None if shares.holdout is None else self._rows.holdout
         if training is None and not asked.gradient:
@@ -427,7 +439,7 @@ class SharesArithmetic(ABC):
             asked.key,
             InformationPlan.of(slopes, self._rows, self._n_host, self._n_guest),
             work,
-            read=self._read,
+            read=partial(self._read, model=0),
             peer=self.peer,
             mask_key=self._parties.of(asked.key),
             phase=self._phase,
@@ -559,7 +571,9 @@ class SharesArithmetic(ABC):
         """Return the tables of a run. In this process they are read once in a round, and dropped after it."""
 
         def load() -> Sequence[BlockTables]:
-            return [self._read(rows) for rows in blocks]
+            return [self._read(rows, model) for rows in blocks]
+
+        model = self._model
 
         if self._engine.at_once:
             return self._engine.place(number, load)
@@ -709,7 +723,7 @@ class SharesArithmetic(ABC):
 
     def finish(self, asked: FinishJob) -> Iterator[Envelope | Expected[ElementPiece]]:
         """See Arithmetic: each party gives the other its share of the other's weights."""
-        n_host, n_guest = self._n_host, self._n_guest
+        n_host, n_guest = (count * self._job.n_models for count in (self._n_host, self._n_guest))
         if asked.share is None or len(asked.share) != n_host + n_guest or not self.may_begin:
             raise ProtocolError(
                 f"the coordinator ended the training with {0 if asked.share is None else len(asked.share)} shares of"
@@ -729,7 +743,7 @@ class SharesArithmetic(ABC):
                 self._coef, self._has_coef = decode(total, MODEL_FRACTION_BITS), True
             yield from ()
 
-        yield Expected(Kind.WEIGHTS, self._n_own, use)
+        yield Expected(Kind.WEIGHTS, len(own), use)
         key = RoundKey(asked.round, 1)
         yield Envelope(self.peer, ElementPiece(key, Kind.WEIGHTS, 0, len(other), len(other), other))
 
@@ -781,8 +795,8 @@ class SharesArithmetic(ABC):
         """The role's parts of `open_blocks` and `close_blocks`: functions of a module, so that they can travel."""
 
     @abstractmethod
-    def _read(self, rows: RowRange) -> BlockTables:
-        """Read the tables of a block. The threads of an engine may call it."""
+    def _read(self, rows: RowRange, model: int) -> BlockTables:
+        """Read the tables of a block, with the labels of a model. The threads of an engine may call it."""
 
     @abstractmethod
     def _constant_part(self, training: Selection | None) -> ElementVector:

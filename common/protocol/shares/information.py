@@ -34,14 +34,13 @@ from trilateral.common.shares.information import (
     DealtSlopes,
     Information,
     SlopeFormat,
+    add_block,
     add_cross,
-    add_other_block,
-    add_own_block,
     halves,
     masks_of_products,
     n_packed,
     rounded_share,
-    slope_columns,
+    scaled,
     slope_share,
 )
 from trilateral.common.shares.keys import Purpose
@@ -276,15 +275,16 @@ class InformationStep:
         yield self._piece(Kind.ROUNDED_SLOPES, rows, own)
         h = own + (yield Kind.ROUNDED_SLOPES).elements.reshape(-1, GROUP) + g
         D = kernels.mask(tables.own, work.session_key, Purpose.COLUMNS, rows.first, self._sums.of(role).shape[0])
-        add_own_block(tables.own, D, h, dealt.V[role], self._sums.of(role))
-        add_other_block(tables.peers, g, dealt.V[self._peer], self._sums.of(self._peer))
+        own_products, other_products = scaled(tables.own, h), scaled(tables.peers, g)
+        own_V, other_V = dealt.V[role], dealt.V[self._peer]
+        add_block(tables.own, D, own_products, own_V, self._sums.of(role))
+        add_block(tables.peers, tables.peers, other_products, other_V, self._sums.of(self._peer))
         if role is plan.opener:
             M = masks_of_products(work.round_key, rows.first, n_rows, plan.n_opened)
             add_cross(tables.peers, M, self._sums, plan.opener)
-            opened = slope_columns(tables.own, h, dealt.V[role]) - M
-            yield self._piece(Kind.SLOPE_COLUMNS, rows, opened)
+            yield self._piece(Kind.SLOPE_COLUMNS, rows, own_products + own_V - M)
             return
-        theirs = slope_columns(tables.peers, g, dealt.V[self._peer])
+        theirs = other_products + other_V
         opened = (yield Kind.SLOPE_COLUMNS).elements.reshape(theirs.shape)
         add_cross(tables.own, theirs + opened, self._sums, plan.opener)
 

@@ -6,6 +6,9 @@ rows of all sections are one *range* as well. A range is worked through in *bloc
 
 In a job with folds, the sections of training rows are the folds. A round works on all of them, on all but one, or on
 one. Each section is then a range of its own, so a fold has the same blocks in every round.
+
+The products of the columns with the labels have a *vector* for each section. In a job with classes there is one section
+of training rows, and a vector for each class, whose labels are that class against the rest.
 """
 
 from collections.abc import Iterator, Sequence
@@ -154,6 +157,8 @@ class RowPlan:
 
     def selection(self, batch: Batch) -> Selection:
         """Return the rows that a round on this batch works through."""
+        if self.batches.n_classes is not None:
+            return Selection([batch.index], (self.training,))
         numbers = self.batches.parts_of(batch)
         if self.batches.n_folds == 0 and len(numbers) == self.n_sections:
             return self.all_selected
@@ -163,6 +168,19 @@ class RowPlan:
     def all_selected(self) -> Selection:
         """All training rows of a job without folds, as one range."""
         return Selection(range(self.n_sections), (self.training,))
+
+    @property
+    def n_vectors(self) -> int:
+        """Vectors of label products. Only evaluations in rounds need those of the hold-out rows, which come last."""
+        classes = self.batches.n_classes
+        return self.n_sections + (self.n_holdout > 0) if classes is None else classes
+
+    def vectors_of(self, number: int) -> range:
+        """Return the numbers of the vectors of a section; see `by_section`."""
+        classes = self.batches.n_classes
+        if classes is None:
+            return range(number, number + 1)
+        return range(classes if number == 0 else 0)
 
     def by_section(self, rows: RowRange) -> Iterator[tuple[int, RowRange]]:
         """Cut rows at the ends of the sections; yield each part with the number of its section.

@@ -74,6 +74,14 @@ def export(
             "preprocessing as PMML or ONNX.",
         ),
     ],
+    of_class: Annotated[
+        str | None,
+        typer.Option(
+            "--class",
+            metavar="CLASS",
+            help="In a model of several classes: the value of the label or, at the host, the number of the class.",
+        ),
+    ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Write a part for other programs: its weights, or everything that computes its scores."""
@@ -81,7 +89,7 @@ def export(
     from trilateral.common.data.model.model_file import load_model
 
     with public_errors():
-        part = load_model(_find(model, config))
+        part = load_model(_find(model, config)).one(of_class)
         if out.exists():
             raise ConfigError(f"--out {out}: the file exists: choose another name, or remove the file")
         content = _written(part, format_)
@@ -114,7 +122,7 @@ def compare(
     from trilateral.common.data.model.model_file import load_model
 
     with public_errors():
-        parts = load_model(_find(first, config)), load_model(_find(second, config))
+        parts = load_model(_find(first, config)).one(None), load_model(_find(second, config)).one(None)
         print_comparison(*parts, Console())
         if scores or labels:
             if scores is None or len(scores) != 2:

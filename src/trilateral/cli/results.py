@@ -10,7 +10,7 @@ from trilateral.common.data.model.assessment import CalibrationReport, Evaluated
 from trilateral.common.data.model.calibration import AnyCalibration, InterceptOnly, Isotonic, Platt
 from trilateral.common.data.model.export import INTERCEPT, weights_of
 from trilateral.common.data.model.inference import ChiSquareTest, Inference, ModelFit
-from trilateral.common.data.model.model_file import EvaluatedEpoch, PartyModel, load_model
+from trilateral.common.data.model.model_file import Classes, EvaluatedEpoch, PartyModel, load_model
 from trilateral.common.data.party_data import describe_left_out
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.protocol.evaluation import HoldoutMetrics
@@ -43,8 +43,9 @@ def print_part(model: PartyModel, console: Console) -> None:
         _say(console, f"evaluated on several sets: {', '.join(counts)}")
     for text in describe_left_out(model.left_out):
         _say(console, text)
-    console.print()
-    console.print(_weights_table(model))
+    for part, name in zip(model.parts, class_names(model), strict=True):
+        console.print()
+        console.print(_weights_table(part, f"weights for {name} against the rest" if model.classes else "weights"))
     _say(
         console,
         "Odds ratio: factor by which the odds of the positive label grow when the term grows by one unit, or by one"
@@ -57,6 +58,8 @@ def print_part(model: PartyModel, console: Console) -> None:
     if model.metrics is not None or model.calibration is not None:
         console.print()
     _print_quality(model, console)
+    if model.classes is not None:
+        return
     if model.metrics is not None and model.metrics.lift is not None:
         console.print()
         console.print(_lift_table(model.metrics.lift))
@@ -80,7 +83,16 @@ def add_metrics(table: Table, name: str, metrics: HoldoutMetrics) -> None:
     table.add_row(name, *("-" if figure is None else decimal(figure, 4) for figure in figures))
 
 
+def class_names(model: PartyModel) -> list[str]:
+    """Return what to call the classes of a model, or its positive label."""
+    names = None if model.classes is None else model.classes.names
+    return names or [f"class {number}" for number in range(1, len(model.parts) + 1)]
+
+
 def _print_quality(model: PartyModel, console: Console) -> None:
+    if model.classes is not None:
+        _print_classes(model, model.classes, console)
+        return
     if model.search:
         console.print(_search_table(model))
     if model.evaluations:
@@ -110,6 +122,27 @@ def _print_quality(model: PartyModel, console: Console) -> None:
         )
 
 
+def _print_classes(model: PartyModel, classes: Classes, console: Console) -> None:
+    names, metrics = class_names(model), classes.metrics
+    if metrics is not None:
+        console.print()
+        _say(console, "on the hold-out rows: number of rows of each class, by the class with the highest probability")
+        table = Table()
+        table.add_column("class")
+        for name in (*names, "AUC"):
+            table.add_column(Text(name), justify="right")
+        for name, counts, auc in zip(names, metrics.confusion, metrics.auc, strict=True):
+            table.add_row(Text(name), *map(str, counts), "-" if auc is None else decimal(auc, 4))
+        console.print(table)
+        _say(
+            console,
+            f"{metrics.n_rows} rows; accuracy {decimal(metrics.accuracy, 4)}, log loss {decimal(metrics.log_loss, 4)};"
+            " AUC is that of a class against the rest",
+        )
+    if model.calibration_summary is not None:
+        _say(console, f"probabilities are {model.calibration_summary}")
+
+
 def _formula(calibration: AnyCalibration) -> str:
     match calibration:
         case Platt(a=a, b=b):
@@ -126,8 +159,8 @@ def _signed(number: float) -> str:
     return f"{'+' if number >= 0 else '-'} {abs(number):.6g}"
 
 
-def _weights_table(model: PartyModel) -> Table:
-    table = Table(title="weights", title_justify="left")
+def _weights_table(model: PartyModel, title: str) -> Table:
+    table = Table(title=Text(title), title_justify="left")
     table.add_column("term")
     for name in ("weight", "odds ratio", "per std. dev."):
         table.add_column(name, justify="right")

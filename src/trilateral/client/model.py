@@ -24,17 +24,20 @@ if TYPE_CHECKING:
     from trilateral.common.data.model.model_file import PartyModel
 
 
-def load_model(path: str | os.PathLike[str]) -> "Model":
+def load_model(path: str | os.PathLike[str], of_class: str | None = None) -> "Model":
     """Load a party's part of a model. The file is data: no code in it runs.
 
     Args:
         path: the file ``model.json``, or the folder of a job, which holds it.
+        of_class: in a model of several classes, whose model against the rest to load: a value of the label or, at the
+            host, the number of the class from 1 up.
 
     Returns:
         The party's part.
 
     Raises:
         DataError: there is no such file, or it is not a model of this format. The text has a line for each problem.
+        ConfigError: there is no such class, or the model has several and none was named.
 
     Example:
         >>> model = trilateral.load_model("state/guest/jobs/churn/model.json")  # doctest: +SKIP
@@ -43,7 +46,8 @@ def load_model(path: str | os.PathLike[str]) -> "Model":
     if not isinstance(path, str | os.PathLike):
         raise wrong_type("path", "the path of a model file or of a job's folder", path)
     found = Path(path)
-    return Model(model_file.load_model(found / "model.json" if found.is_dir() else found))
+    part = model_file.load_model(found / "model.json" if found.is_dir() else found)
+    return Model(part.one(of_class))
 
 
 class Model:

@@ -49,7 +49,7 @@ def test_numbers_may_be_in_scientific_notation(job_file: Path) -> None:
         ("epoch: 3", "epoch: unknown key; did you mean epochs?"),
         (
             "colour: red",
-            "colour: unknown key; valid keys are algorithm, aligned, batch, cipher, dataset, epochs, "
+            "colour: unknown key; valid keys are algorithm, aligned, batch, cipher, classes, dataset, epochs, "
             "evaluate_every, folds, holdout, inference, intercept, key_bits, l1, l2, max_score, name, "
             "one_standard_error, path, patience, protocol, search, seed, slots, start_from, tolerance",
         ),
@@ -121,9 +121,45 @@ def test_evaluations_need_what_they_are_made_of(line: str, way_out: str, job_fil
 
 
 @pytest.mark.parametrize(
+    ("lines", "way_out"),
+    [
+        ("l1: 0.1\nalgorithm: {name: sgd}", "`l1` and `folds` need the algorithm `lbfgs`: set it, or remove them"),
+        (
+            "l2: 1\npath: {points: 3}",
+            "`path` and `search` compare penalties by cross-validation: set `folds`, or remove them",
+        ),
+        ("folds: 3\nevaluate_every: 2", "`folds` choose the penalty by rows of their own: remove `evaluate_every`"),
+        (
+            "folds: 3\nl2: 1\nsearch: [{l2: 2}]",
+            "`search` lists all penalties: remove `path`, `l1` and `l2`, or remove `search`",
+        ),
+        ("folds: 3\npath: {}", "`path` begins at the job's own penalty: set `l1` or `l2`"),
+        (
+            "folds: 3\none_standard_error: true",
+            "`one_standard_error` chooses among penalties: set `path` or `search`, or remove it",
+        ),
+        ("l1: 1\nstart_from: may", "`l1` and `folds` choose their own start: remove `start_from`, or remove them"),
+    ],
+)
+def test_options_of_a_search_need_one_another(lines: str, way_out: str, job_file: Path) -> None:
+    job_file.write_text(f"{MINIMAL}protocol: shares\n{lines}\n")
+    assert error_of(job_file) == [f"{job_file}: {way_out}"]
+
+
+def test_a_path_falls_in_equal_ratios_and_a_search_is_sorted(job_file: Path) -> None:
+    job_file.write_text(f"{MINIMAL}protocol: shares\nl1: 2\nl2: 4\nfolds: 3\npath: {{points: 3, smallest: 0.01}}\n")
+    penalties = [(each.l1, each.l2) for each in load_job(job_file).penalties]
+    assert penalties == [pytest.approx(each) for each in [(2, 4), (0.2, 0.4), (0.02, 0.04)]]
+    job_file.write_text(f"{MINIMAL}protocol: shares\nfolds: 3\nsearch: [{{l2: 1}}, {{}}, {{l1: 1, l2: 1}}]\n")
+    assert [(each.l1, each.l2) for each in load_job(job_file).penalties] == [(1, 1), (0, 1), (0, 0)]
+
+
+@pytest.mark.parametrize(
     ("protocol", "other", "name", "value"),
     [
         ("paillier", "shares", "max_score", "24"),
+        ("paillier", "shares", "l1", "0.1"),
+        ("paillier", "shares", "folds", "5"),
         ("shares", "paillier", "key_bits", "3072"),
         ("shares", "paillier", "cipher", "reference"),
         ("shares", "paillier", "slots", "2"),
@@ -141,7 +177,7 @@ def test_options_of_the_other_protocol_are_refused(
 @pytest.mark.parametrize(
     ("lines", "way_out"),
     [
-        ("l2: 0.1", "set `l2: 0`, or remove `inference`"),
+        ("l2: 0.1", "remove `l1`, `l2` and `folds`, or remove `inference`"),
         ("algorithm: {name: sgd}", "set the algorithm to `lbfgs`, or remove `inference`"),
         ("evaluate_every: 2\npatience: 1", "remove `patience` or `inference`"),
     ],

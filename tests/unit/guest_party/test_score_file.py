@@ -22,6 +22,10 @@ ABOUT = {"trilateral.calibration": "calibrated by hand"}
 SCORES = np.array([1 / 3, np.nan, -1e-300, np.nan])
 
 
+def with_probabilities(scores: FloatVector) -> list[pa.Array]:
+    return [pa.array(scores), pa.array(expit(scores))]
+
+
 def pieces() -> Iterator[tuple[pa.Array, FloatVector]]:
     for start in (0, 2):
         yield pa.array(IDS[start : start + 2]), SCORES[start : start + 2]
@@ -30,7 +34,7 @@ def pieces() -> Iterator[tuple[pa.Array, FloatVector]]:
 def write_scores(out: Path, missing: Path | None, rows: Iterator[tuple[pa.Array, FloatVector]]) -> None:
     with score_files(out, missing, ABOUT) as files:
         for ids, scores in rows:
-            files.write(ids, scores, expit)
+            files.write(ids, scores, with_probabilities)
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -75,8 +79,8 @@ def test_an_id_of_several_columns_is_written_as_it_was_read(tmp_path: Path, suff
     out, missing = tmp_path / f"scores{suffix}", tmp_path / f"missing{suffix}"
     ids = pa.array([SEPARATOR.join(parts) for parts in (("a", "bc"), ("ab", " c"), ("d", "e"))])
     with score_files(out, missing, ABOUT, ["country", "number"]) as files:
-        files.write(ids, np.array([0.5, np.nan, 1.5]), expit)
-        files.write(ids[:0], np.zeros(0), expit)
+        files.write(ids, np.array([0.5, np.nan, 1.5]), with_probabilities)
+        files.write(ids[:0], np.zeros(0), with_probabilities)
     table = read(out)
     assert list(table.columns) == ["country", "number", "score", "probability"]
     assert table[["country", "number"]].to_numpy().tolist() == [["a", "bc"], ["d", "e"]]

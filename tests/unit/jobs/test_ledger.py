@@ -12,15 +12,17 @@ import pandas as pd
 import pytest
 
 from tests.support.frames import features_of
+from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ConfigError, PolicyError, notes
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import PreprocessingConfig
-from trilateral.common.config.job import JobConfig, Sgd, Sqn
+from trilateral.common.config.job import JobConfig, PenaltyPath, Sgd, Sqn
 from trilateral.common.config.process import Policy
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.jobs.account import Account, training_equations
 from trilateral.common.jobs.ledger import LEDGER, Entry, Ledger, point_of
-from trilateral.common.jobs.policy import JOB, PREDICTION
+from trilateral.common.jobs.policy import JOB, PREDICTION, label_secrecy
+from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
 
 
@@ -46,10 +48,10 @@ def test_rows_may_be_scored_at_a_third_as_many_points_as_they_have_columns_and_a
 def test_the_same_point_counts_once_also_after_a_restart(tmp_path: Path) -> None:
     for _ in range(3):
         account(tmp_path).spend_point("same", 3, PREDICTION)
-        account(tmp_path).check_point("same", 3, PREDICTION)
+        account(tmp_path).check_further(["same"], 3, PREDICTION)
     assert account(tmp_path).ledger.entry("customers").points == ("same",)
     with pytest.raises(PolicyError):
-        account(tmp_path).check_point("other", 3, PREDICTION)
+        account(tmp_path).check_further(["other"], 3, PREDICTION)
 
 
 def test_datasets_count_apart(tmp_path: Path) -> None:
@@ -158,6 +160,20 @@ def test_on_shares_a_training_shows_a_party_its_weights_and_the_loss_once(settin
     assert training_equations(job, (300, 5), 4, None) == 4 + 1
     secrecy = LabelSecrecy.of_result(np.repeat([-1.0, 1.0], 150), None)
     assert training_equations(job, (300, 10), 13, secrecy) == 13 + 1
+
+
+def test_a_search_counts_the_rounds_of_its_fits_and_at_the_host_the_table_of_penalties() -> None:
+    """51 fits of 1 to 30 rounds are 251 bits: 9 equations of 28. The guest is told 3 numbers for each penalty."""
+    job = JobConfig(name="job", dataset="customers", protocol="shares", l2=1, folds=5, path=PenaltyPath(points=10))
+    assert training_equations(job, (300, 5), 4, None) == 4 + 1 + 9 + 30
+    secrecy = label_secrecy(job, block_of(np.repeat([-1.0, 1.0], 150)), secret_start=True)
+    assert secrecy is not None
+    assert training_equations(job, (300, 10), 13, secrecy) == 13 + 1 + 9
+
+
+def block_of(labels: FloatVector) -> TrainingBlock:
+    columns = np.zeros((len(labels), 1))
+    return TrainingBlock(columns, columns[:0], labels, labels[:0], np.zeros((1, 1)))
 
 
 def test_the_host_gives_an_equation_for_three_rows_and_the_guest_one_for_56_bits(tmp_path: Path) -> None:

@@ -115,6 +115,20 @@ BY_THE_JOB: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict
         "and fewer with a larger `evaluate_every`; 5 would allow it",
     ),
 }
+BY_THE_JOB["fits"] = (
+    {"max_fits": 50},
+    {},
+    {"protocol": "shares", "l2": 1, "folds": 7, "path": {"points": 7}},
+    {"protocol": "shares", "l2": 1, "folds": 5, "path": {"points": 10}},
+    "policy.max_fits: the maximum is 50; 10 penalties with 5 folds need 51; 51 would allow it",
+)
+BY_THE_JOB["rounds of fits"] = (
+    {"max_rounds": 300},
+    {},
+    {"protocol": "shares", "folds": 8, "epochs": 32},
+    {"protocol": "shares", "folds": 9, "epochs": 32},
+    "policy.max_rounds: the maximum is 300; 10 fits of 32 epochs have 329 rounds; 329 would allow it",
+)
 AT_THE_HOST: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
     "hold-out": (
         {},

@@ -12,15 +12,14 @@ from trilateral.common.shares.information import (
     DealtSlopes,
     Information,
     SlopeFormat,
+    add_block,
     add_cross,
-    add_other_block,
-    add_own_block,
     deal_slopes,
     masks_of_products,
     n_packed,
     pack,
     rounded_share,
-    slope_columns,
+    scaled,
     slope_share,
 )
 from trilateral.common.shares.kernels import DealerKeys, Weights
@@ -77,11 +76,11 @@ def information(
     assert len(digests) == 1
     if c is not None:
         product = {role: each.weighted for role, each in dealt.items() if each.weighted is not None}
-        scaled = np.ldexp(c, fmt.f_c).astype(np.uint64)
+        integers = np.ldexp(c, fmt.f_c).astype(np.uint64)
         mask = kernels.stream(KEYS.guest_session, Purpose.WEIGHTS, 0, N_ROWS, 1)
-        e_c, scaled = streams[Role.HOST][:, 2], scaled.reshape(-1, GROUP)
-        wide[Role.GUEST] = scaled * (wide[Role.GUEST] + wide[Role.HOST] - e_c) + product[Role.GUEST]
-        wide[Role.HOST] = (scaled - mask.reshape(-1, GROUP)) * e_c + product[Role.HOST]
+        e_c, integers = streams[Role.HOST][:, 2], integers.reshape(-1, GROUP)
+        wide[Role.GUEST] = integers * (wide[Role.GUEST] + wide[Role.HOST] - e_c) + product[Role.GUEST]
+        wide[Role.HOST] = (integers - mask.reshape(-1, GROUP)) * e_c + product[Role.HOST]
     m, o = np.full(wide[Role.HOST].shape, OFFSET, np.uint64), np.zeros(wide[Role.HOST].shape, np.uint64)
     for role in PARTIES:
         m += wide[role] + streams[role][:, 0]
@@ -90,12 +89,13 @@ def information(
     receiver = other[opener]
     for role in PARTIES:
         h, g, V = o + streams[role][:, 1], streams[role][:, 1], dealt[role].V
-        add_own_block(own[role], D[role], h, V[role], sums[role].of(role))
-        add_other_block(D[other[role]], g, V[other[role]], sums[role].of(other[role]))
+        add_block(own[role], D[role], scaled(own[role], h), V[role], sums[role].of(role))
+        theirs = D[other[role]]
+        add_block(theirs, theirs, scaled(theirs, g), V[other[role]], sums[role].of(other[role]))
     M = masks_of_products(rounds[opener], 0, N_ROWS, n[opener])
-    Q = slope_columns(own[opener], o + streams[opener][:, 1], dealt[opener].V[opener]) - M
+    Q = scaled(own[opener], o + streams[opener][:, 1]) + dealt[opener].V[opener] - M
     add_cross(D[receiver], M, sums[opener], opener)
-    Y = slope_columns(D[opener], streams[receiver][:, 1], dealt[receiver].V[opener])
+    Y = scaled(D[opener], streams[receiver][:, 1]) + dealt[receiver].V[opener]
     add_cross(own[receiver], Y + Q, sums[receiver], opener)
     drop = slopes.drop(N_ROWS)
     mask_of_sums = np.frombuffer(rng.bytes(8 * n_packed(len(w))), np.uint64)
