@@ -70,6 +70,7 @@ from trilateral.common.jobs.policy import (
 from trilateral.common.jobs.process_jobs import ProcessJobs
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.jobs.runner import MachineRecord, MachineRunner
+from trilateral.common.jobs.trained_rows import TrainedRows
 from trilateral.common.observe.audit import Audit
 from trilateral.common.paillier.cipher import PartyCipher
 from trilateral.common.paillier.factory import make_cipher
@@ -209,6 +210,7 @@ class PartyJobs(ProcessJobs):
         self._make_bins = make_bins
         self._aligner = aligner
         self._ledger = ledger
+        self._trained = TrainedRows(config.state, config.role)
         self._open_engine = open_engine
         self._scratch = ScratchSpace.of(config)
 
@@ -314,7 +316,9 @@ class PartyJobs(ProcessJobs):
                 await runner.in_thread(release_freed_memory)
                 await runner.in_thread(record.check_columns, data.block.columns)
                 self._check_rows(job, data)
-                permission.account = JobAccount(job, key.run_id, record, lambda: self._account_of(job.dataset), data)
+                permission.account = JobAccount(
+                    job, key.run_id, record, lambda: self._account_of(job.dataset), data, trained=self._trained
+                )
                 await runner.in_thread(permission.account.open, self._quota)
             start = await runner.in_thread(self._start, job, record, data)
             is_secret = start is not None and job.protocol == "paillier"
@@ -626,10 +630,12 @@ class PartyJobs(ProcessJobs):
             counted = counted_columns(self.config.state, dataset, job, table)
             data = make_party_data(table, dataset.preprocessing, job, check, scratch, roles=roles, counted=counted)
             check_labels(data.block, is_chosen=roles is not None and table.split is None)
+            rows, _ = split_rows(len(table.ids), job, roles)
+            labels = None if table.labels is None else table.labels[rows]
+            data = replace(data, row_sketch=self._trained.sketch(table.ids.take(rows), labels))
             if job.start_from is not None:
-                earlier = self._earlier_model(job.start_from)
-                rows, _ = split_rows(len(table.ids), job, roles)
-                columns, intercept = data.block.columns, data.preprocessing.intercept
+                earlier, columns = self._earlier_model(job.start_from), data.block.columns
+                intercept = data.preprocessing.intercept
                 start = record.start(lambda: warm_start(earlier, table.features, rows, columns, intercept=intercept))
                 data = replace(data, start=start)
         if few := describe_few_labels(data.block):
