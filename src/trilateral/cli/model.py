@@ -175,6 +175,7 @@ def select(model: ModelArgument, config: ConfigOption = None) -> None:
         print_candidates(candidates(load_model(_find(model, config))), Console())
 
 
+@app.command()
 def compare(
     first: ModelArgument,
     second: ModelArgument,
