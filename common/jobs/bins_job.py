@@ -44,13 +44,22 @@ class BinsWork:
         run_id: run ID of this session.
         permission: of the job.
         account: returns the account of the job's dataset, under the policy at the time of the call.
+        add_rows: adds the rows of the job to those that this party has used, if the policy allows it.
     """
 
-    def __init__(self, job: JobConfig, run_id: bytes, permission: Permission, account: Callable[[], Account]) -> None:
+    def __init__(
+        self,
+        job: JobConfig,
+        run_id: bytes,
+        permission: Permission,
+        account: Callable[[], Account],
+        add_rows: Callable[[Policy], None],
+    ) -> None:
         self._job = job
         self._run_id = run_id
         self._permission = permission
         self._account = account
+        self._add_rows = add_rows
         self._fine: list[FineColumn] = []
         self._own: list[BinnedColumn] = []
         self._left_out: dict[str, str] = {}
@@ -117,7 +126,7 @@ class BinsWork:
             )
 
     def count(self, due: CountsDue) -> None:
-        """Count in the ledger what is about to leave, if the policy still permits the job.
+        """Count the rows, and in the ledger what is about to leave about them, if the policy still permits the job.
 
         Raises:
             PolicyError: the policy does not allow so much.
@@ -127,6 +136,7 @@ class BinsWork:
         secrecy = None if self._labels is None else LabelSecrecy.of_result(self._labels, None)
         self._permission.check_again()
         with self._permission.recording():
+            self._add_rows(account.policy)
             account.spend_counts(due.equations, account.max_equations(self.n_train, secrecy))
 
     def file(self, result: BinsResult) -> BinsFile:

@@ -264,19 +264,6 @@ class Journal:
             ).fetchall()
             return [_record(row, self._facts(database, row[0]), {}) for row in rows]
 
-    def of_begun(self, name: str) -> list[tuple[bytes, JobConfig, bytes]]:
-        """Return a fact about each job that runs or has rounds, replaced ones included: ID, settings and content."""
-        with self._reading() as database:
-            rows = database.execute(
-                "SELECT job.id, job.settings, fact.content FROM fact JOIN job ON job.id = fact.job WHERE fact.name = ?"
-                " AND (job.state = ? OR job.id IN (SELECT job FROM round)) ORDER BY job.rowid",
-                (name, RUNNING),
-            ).fetchall()
-            return [
-                (job_id, parse_job(settings), self._unseal(content, job_id, _fact(name)))
-                for job_id, settings, content in rows
-            ]
-
     # --- values, which may be encrypted
 
     def _facts(self, database: sqlite3.Connection, job_id: bytes) -> dict[str, bytes]:
