@@ -22,6 +22,7 @@ questions:
 
 import base64
 import json
+import math
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -55,6 +56,8 @@ N_PARTS, N_SUMS = 5, 256
 MAX_SHARE = 0.05
 """A job may differ in this share of its rows, however many rows the policy asks for. Otherwise two random hold-outs of
 a small table would be too similar."""
+ENOUGH = 1.2
+"""So many times the smallest number of rows are always enough, although the number is an estimate."""
 MAX_SETS = 1000
 """Sets of rows that are kept for each purpose, the newest ones. Each takes 7 KB."""
 _KEY_BYTES = 32
@@ -169,9 +172,10 @@ class UsedRows:
                 error = refusal(
                     self._role,
                     "policy.min_changed_rows",
-                    f"fewer than {least} {purpose} rows differ from those of an earlier job, so both results together"
-                    f" would tell much about these few rows: use the same rows, or wait until {least} have changed"
-                    f" since the earlier job, which the log of the {self._role} names",
+                    f"fewer than about {least} {purpose} rows differ from those of an earlier job, so both results"
+                    " together would tell much about these few rows: use the same rows, or wait until"
+                    f" {math.ceil(ENOUGH * least)} have changed since the earlier job, which the log of the"
+                    f" {self._role} names",
                 )
                 error.add_note(f"about {n_changed} {purpose} rows differ from those of the job {entry['job']}")
                 raise error

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -76,12 +77,11 @@ def test_the_same_rows_are_always_allowed_in_any_order(used: UsedRows) -> None:
 def test_a_few_changed_rows_are_refused_without_their_number(used: UsedRows, n_changed: int) -> None:
     with pytest.raises(PolicyError) as caught:
         add(used, ALL[n_changed:])
+    least = least_changed(DEFAULT, N_ROWS - n_changed)
     assert str(caught.value) == (
-        "the guest refuses the job under policy.min_changed_rows: fewer than"
-        f" {least_changed(DEFAULT, N_ROWS - n_changed)} training rows differ from those of an earlier job, so both"
-        " results together would tell much about these few rows: use the same rows, or wait until"
-        f" {least_changed(DEFAULT, N_ROWS - n_changed)} have changed since the earlier job, which the log of the guest"
-        " names"
+        f"the guest refuses the job under policy.min_changed_rows: fewer than about {least} training rows differ from"
+        " those of an earlier job, so both results together would tell much about these few rows: use the same rows, or"
+        f" wait until {math.ceil(1.2 * least)} have changed since the earlier job, which the log of the guest names"
     )
     (note,) = notes(caught.value)
     assert note.startswith("about ")
@@ -104,7 +104,7 @@ def test_a_new_row_in_another_table_and_a_changed_label_are_refused(used: UsedRo
 
 
 def test_a_changed_class_is_refused(used: UsedRows) -> None:
-    classes: FloatVector = np.arange(N_ROWS) % 4 * 1.0
+    classes: FloatVector = (np.arange(N_ROWS) % 4).astype(np.float64)
     add(used, labels=classes)
     changed = classes.copy()
     changed[3] = 2.0
@@ -122,9 +122,9 @@ def test_rows_are_compared_with_those_of_every_job_of_the_same_purpose(used: Use
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_enough_changed_rows_are_allowed(tmp_path: Path, seed: int) -> None:
+def test_a_fifth_more_rows_than_the_limit_are_always_enough(tmp_path: Path, seed: int) -> None:
     used = UsedRows(tmp_path, Role.HOST)
-    for start in (0, 125):
+    for start in (0, 120):
         add(used, ALL[start:], [f"{seed}-{one}" for one in IDS], None)
 
 
@@ -146,9 +146,9 @@ def test_a_table_that_grows_is_allowed_once_enough_rows_are_new(tmp_path: Path) 
 def test_of_a_small_table_a_twentieth_is_enough(tmp_path: Path) -> None:
     used = UsedRows(tmp_path, Role.GUEST)
     add(used, ALL[:200])
-    add(used, ALL[14:200])
-    with pytest.raises(PolicyError, match="fewer than 9 training rows"):
-        add(used, ALL[10:200])
+    add(used, ALL[12:200])
+    with pytest.raises(PolicyError, match="fewer than about 9 training rows"):
+        add(used, ALL[8:200])
 
 
 def test_a_policy_of_single_rows_allows_all(used: UsedRows) -> None:
@@ -171,11 +171,12 @@ def test_the_estimate_is_close_to_the_number_of_changed_rows(used: UsedRows) -> 
 
 def test_rows_with_equal_sums_in_one_part_are_no_more_than_they_are(used: UsedRows) -> None:
     """Whoever finds such rows by trying could otherwise pass 10 rows off as 100."""
-    every, signs = sketch(used, ALL), {}
-    for row in ALL:
+    every = sketch(used, ALL)
+    signs: dict[tuple[int, int], list[int]] = {}
+    for row in range(1000):
         change = every.sums[0] - sketch(used, np.delete(ALL, row)).sums[0]
         (place,) = np.flatnonzero(change)
-        signs.setdefault((place, change[place]), []).append(row)
+        signs.setdefault((int(place), int(change[place])), []).append(row)
     alike = max(signs.values(), key=len)
     rest = sketch(used, np.delete(ALL, alike))
     assert np.sum((every.sums[0] - rest.sums[0]).astype(np.int64) ** 2) == len(alike) ** 2
