@@ -19,6 +19,7 @@ from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.dataset import PreprocessingConfig, SplitConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy, ProcessConfig
+from trilateral.common.data.model.bins_file import load_bins
 from trilateral.common.data.model.model_file import load_model
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
@@ -132,3 +133,47 @@ async def test_the_host_tells_the_labels_of_a_hold_out_of_two_rows_apart_unless_
                 if not await world.train(client, job):
                     found.append(max(rows.tolist(), key=lambda row, job=job: world.added(row, RANDOM, job)))  # type: ignore[misc]
         assert found == ([] if least else expected)
+
+
+async def test_the_host_reads_labels_from_the_counts_of_bins_jobs_unless_the_guest_compares_their_rows(
+    tmp_path: Path,
+) -> None:
+    bins = JobConfig(name="bins", dataset=DATASET, protocol="shares", task="bins", holdout=0.0)
+    permits = {Role.HOST: {"share_bins": "guest"}, Role.GUEST: {"share_bin_counts": "host"}}
+    for least in (0, Policy().min_changed_rows):
+        (folder := tmp_path / str(least)).mkdir()
+        world = World(folder, least)
+        for role, update in permits.items():
+            config = world.configs[role]
+            world.configs[role] = config.model_copy(update={"policy": config.policy.model_copy(update=update)})
+
+        def n_positive(job: JobConfig, world: World = world) -> int:
+            (column, *_) = load_bins(JobFolder(world.configs[Role.HOST].state, job.name).bins).columns
+            return sum(each.n_positive or 0 for each in column.bins)
+
+        found = {}
+        async with serving(world.configs) as client:
+            assert await world.train(client, bins) == ""
+            for row in ROWS[:3]:
+                second = named(bins, f"without-{row}")
+                refusal = await world.train(client, second, row)
+                if refusal:
+                    assert refusal.startswith("the guest refuses the job under policy.min_changed_rows")
+                else:
+                    found[row] = n_positive(bins) - n_positive(second) == 1
+            # A training on the rows of a bins job is what its bins are for.
+            assert await world.train(client, RANDOM) == ""
+        assert found == ({} if least else {row: bool(world.labels[row]) for row in ROWS[:3]})
+
+
+async def test_the_rows_of_an_evaluation_are_compared_as_well(tmp_path: Path) -> None:
+    """Its loss is a mean over labels. The training rows of both jobs are the same."""
+    world = World(tmp_path, Policy().min_changed_rows)
+    evaluated = named(JOB, "evaluated", evaluate_every=10)
+    async with serving(world.configs) as client:
+        assert await world.train(client, evaluated) == ""
+        refusal = await world.train(client, named(evaluated, "one-less"), 7)
+        assert refusal.startswith(
+            "the guest refuses the job under policy.min_changed_rows: fewer than about 4 evaluated rows differ"
+        )
+        assert await world.train(client, named(JOB, "without-evaluations"), 7) == ""
