@@ -180,8 +180,8 @@ class JobConfig(Settings):
     traffic."""
     inference: bool = False
     """With `shares`: whether each party gets the standard errors, p-values and confidence intervals of its own terms,
-    and the guest the deviance and likelihood-ratio test of the model. Requires `lbfgs`, `l2: 0` and no `patience`, and
-    `policy.share_inference` at both parties."""
+    and the guest the deviance and likelihood-ratio test of the model. Requires `lbfgs`, no penalty, `folds` or
+    `patience`, and `policy.share_inference` at both parties."""
 
     classes: Annotated[int, Field(ge=3, le=20)] | None = None
     """With `shares`: the number of values of the label, if there are more than two. The guest's dataset lists them in
