@@ -295,4 +295,5 @@ def _resolve_paths(settings: SettingsT, folder: Path) -> SettingsT:
             return {key: resolve(each) for key, each in value.items()}
         return value
 
-    return settings.model_copy(update={name: resolve(getattr(settings, name)) for name in type(settings).model_fields})
+    # An option that is not given stays so: a column then takes it from the settings of all columns.
+    return settings.model_copy(update={name: resolve(getattr(settings, name)) for name in settings.model_fields_set})
