@@ -120,6 +120,16 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _date_or_text(loader: _StrictLoader, node: yaml.ScalarNode) -> object:
+    try:
+        return loader.construct_yaml_timestamp(node)
+    except ValueError:
+        return node.value  # A date that does not exist. The setting says what it expects instead.
+
+
+_StrictLoader.add_constructor("tag:yaml.org,2002:timestamp", _date_or_text)
+
+
 def _read_mapping(path: Path) -> tuple[dict[str, Any], dict[Keys, int]]:
     """Return the content of a YAML file, and the line of each key in it."""
     try:
@@ -141,7 +151,7 @@ def _read_mapping(path: Path) -> tuple[dict[str, Any], dict[Keys, int]]:
     except yaml.reader.ReaderError as error:
         raise ConfigError(f"{path}: character {error.position + 1}: not valid YAML: {error.reason}") from error
     except (ValueError, RecursionError):
-        raise ConfigError(f"{path}: not valid YAML: invalid date or number, or nested too deeply") from None
+        raise ConfigError(f"{path}: not valid YAML: invalid number, or nested too deeply") from None
     if content is None:
         raise ConfigError(f"{path}: the file is empty; see configs/ for examples")
     if not isinstance(content, dict):

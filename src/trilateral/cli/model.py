@@ -108,6 +108,7 @@ def export(
 def compare(
     first: ModelArgument,
     second: ModelArgument,
+    *,
     config: ConfigOption = None,
     scores: ScoresOption = None,
     labels: LabelsOption = None,

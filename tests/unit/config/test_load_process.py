@@ -179,6 +179,12 @@ def test_a_column_takes_from_all_columns_what_it_does_not_set_itself(tmp_path: P
     assert (income.fill, income.clip, income.transform) == ("mean", None, "log")
 
 
+def test_a_date_that_does_not_exist_is_told_by_its_line(tmp_path: Path) -> None:
+    split = "{path: tables/credit.csv, split: {column: day, train_until: 2023-02-30}}"
+    with pytest.raises(ConfigError, match=r"split\.train_until: expected a date such as 2023-12-31.* \(line 8\)"):
+        load(tmp_path, HOST.replace("{path: tables/credit.csv}", split))
+
+
 def test_the_environment_reaches_a_dataset_whose_name_has_capitals(tmp_path: Path) -> None:
     config = load(tmp_path, HOST, {"TRILATERAL_DATASETS__CREDIT-A__PATH": "/data/new.parquet"})
     assert config.datasets["credit-A"].path == Path("/data/new.parquet")
