@@ -120,14 +120,15 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _date_or_text(loader: _StrictLoader, node: yaml.ScalarNode) -> object:
+def _date(loader: _StrictLoader, node: yaml.ScalarNode) -> object:
     try:
         return loader.construct_yaml_timestamp(node)
     except ValueError:
-        return node.value  # A date that does not exist. The setting says what it expects instead.
+        problem = f"there is no date {node.value}: correct it, or put text in quotation marks"
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
 
 
-_StrictLoader.add_constructor("tag:yaml.org,2002:timestamp", _date_or_text)
+_StrictLoader.add_constructor("tag:yaml.org,2002:timestamp", _date)
 
 
 def _read_mapping(path: Path) -> tuple[dict[str, Any], dict[Keys, int]]:
