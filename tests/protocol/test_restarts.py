@@ -114,7 +114,8 @@ class Journals:
             case ObservationRecord(loss=None):
                 self.observations.append(None)
             case ObservationRecord(loss=float(loss)):
-                self.observations.append(Observation(loss, message.gradient, message.curvature, message.holdout_loss))
+                seen = message.gradient, message.curvature, message.holdout_loss, message.information
+                self.observations.append(Observation(loss, *seen))
             case StepTaken(asked=asked):
                 number = asked.key.round if isinstance(asked, BeginRound) else asked.round
                 self.steps[role].setdefault(number, asked)
