@@ -36,6 +36,7 @@ _NEW_SETTINGS = (
     "preprocessing.limits",
     "preprocessing.transform",
     "preprocessing.columns.*.limits",
+    "preprocessing.binning",
     "preprocessing.spline",
     "preprocessing.encoding",
     "preprocessing.interactions",
