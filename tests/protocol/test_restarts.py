@@ -163,6 +163,9 @@ class Trouble:
         # What belongs to no round is sent again until it arrives, or the session ends.
         if isinstance(message, Piece) and (message.key.round == 0 or message.kind is Kind.WEIGHTS):
             return False
+        # Nothing of the step of inference is dealt ahead, and a link sends nothing before the beginning has arrived.
+        if isinstance(message, BeginRound) and message.information:
+            return False
         if isinstance(message, Piece) and (message.key, message.kind) in self.lost:
             return True
         self.drops -= (loses := is_of_round and self.drops > 0 and self.chance.random() < 0.03)
