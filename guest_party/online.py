@@ -4,6 +4,7 @@ See `trilateral.common.data.alignment.labelled_list` for what each party learns.
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.base.tasks import start
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.process import Limits, ProcessConfig
+from trilateral.common.config.settings import JOB_NAME
 from trilateral.common.data.alignment.labelled_list import ENTRY_BYTES, LabelledList, Query
 from trilateral.common.data.model.calibration import calibrate
 from trilateral.common.data.model.model_file import PartyModel, check_half, load_model
@@ -194,10 +196,13 @@ class OnlineScores:
         Raises:
             PolicyError: a party's policy refuses.
             BusyError: there are too many requests.
+            ProtocolError: the job or the dataset has an invalid name.
             DataError: the model, the table, an ID or the features of a row cannot be used.
             PeerError: the host does not answer, or is not ready.
         """
         begun = self._clock()
+        if any(re.fullmatch(JOB_NAME, name) is None for name in (job, dataset)):  # The job's name becomes a path.
+            raise ProtocolError("received an invalid job name or dataset name")
         table = check_prediction(job, dataset, self.config.datasets, self.config.policy, Role.GUEST)
         if self._n_requests >= MAX_REQUESTS:
             raise BusyError(f"{MAX_REQUESTS} requests for scores are in progress, the maximum: try again")

@@ -509,6 +509,8 @@ async def test_http_answers_as_grpc_does(world: World) -> None:
         ({"data": json.dumps(BODY | {"rows": [{"id": "a", "features": "text"}]})}, 400),
         ({"data": json.dumps(BODY | {"rows": [" "]})}, 422),
         ({"data": json.dumps(BODY | {"job": "other"})}, 422),
+        ({"data": json.dumps(BODY | {"job": "a\0b"})}, 400),
+        ({"data": json.dumps(BODY | {"job": "../scores"})}, 400),
         ({"data": json.dumps(BODY | {"dataset": "other"})}, 403),
         ({"data": io.BytesIO(b" " * 1_100_000)}, 413),
         ({"path": "/"}, 404),
@@ -531,6 +533,14 @@ async def test_http_refuses_what_is_not_a_request_of_a_program_with_the_token(
             assert "Access-Control-Allow-Origin" not in answer.headers
         assert COMMON not in text
     assert world.given == (0, 0)
+
+
+async def test_a_token_that_is_not_text_is_a_wrong_one(world: World) -> None:
+    async with over_http(world) as (_, url):
+        reader, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
+        writer.write(b"POST /score HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \xff\r\n\r\n")
+        assert b" 401 " in await reader.readline()
+        writer.close()
 
 
 async def test_the_token_stays_the_same_over_restarts(world: World) -> None:
