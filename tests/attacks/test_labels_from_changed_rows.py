@@ -74,6 +74,11 @@ class World:
         """What the host has got."""
         return pd.Series(load_model(JobFolder(self.configs[Role.HOST].state, job.name).model).weights)
 
+    def n_positive(self, job: JobConfig) -> int:
+        """Return what the counts of a bins job add up to."""
+        column = load_bins(JobFolder(self.configs[Role.HOST].state, job.name).bins).columns[0]
+        return sum(each.n_positive or 0 for each in column.bins)
+
     def added(self, row: int, base: JobConfig, other: JobConfig) -> float:
         """Return how much the first training has, more than the second, raised the host's part of a row's score."""
         change = self.weights(base) - self.weights(other)
@@ -135,35 +140,29 @@ async def test_the_host_tells_the_labels_of_a_hold_out_of_two_rows_apart_unless_
         assert found == ([] if least else expected)
 
 
-async def test_the_host_reads_labels_from_the_counts_of_bins_jobs_unless_the_guest_compares_their_rows(
-    tmp_path: Path,
-) -> None:
-    bins = JobConfig(name="bins", dataset=DATASET, protocol="shares", task="bins", holdout=0.0)
-    permits = {Role.HOST: {"share_bins": "guest"}, Role.GUEST: {"share_bin_counts": "host"}}
+async def test_the_host_reads_a_label_from_two_bins_jobs_unless_the_guest_compares_their_rows(tmp_path: Path) -> None:
+    """The numbers of positive rows of all bins of a column add up to that of all rows."""
+    bins = RANDOM.model_copy(update={"aligned": False, "task": "bins"})
     for least in (0, Policy().min_changed_rows):
         (folder := tmp_path / str(least)).mkdir()
         world = World(folder, least)
-        for role, update in permits.items():
+        for role, policy in ((Role.HOST, {"share_bins": "guest"}), (Role.GUEST, {"share_bin_counts": "host"})):
             config = world.configs[role]
-            world.configs[role] = config.model_copy(update={"policy": config.policy.model_copy(update=update)})
-
-        def n_positive(job: JobConfig, world: World = world) -> int:
-            (column, *_) = load_bins(JobFolder(world.configs[Role.HOST].state, job.name).bins).columns
-            return sum(each.n_positive or 0 for each in column.bins)
-
+            world.configs[role] = config.model_copy(update={"policy": config.policy.model_copy(update=policy)})
         found = {}
         async with serving(world.configs) as client:
             assert await world.train(client, bins) == ""
-            for row in ROWS[:3]:
-                second = named(bins, f"without-{row}")
-                refusal = await world.train(client, second, row)
+            for row in ROWS[:4]:
+                refusal = await world.train(client, other := named(bins, f"without-{row}"), row)
                 if refusal:
                     assert refusal.startswith("the guest refuses the job under policy.min_changed_rows")
                 else:
-                    found[row] = n_positive(bins) - n_positive(second) == 1
-            # A training on the rows of a bins job is what its bins are for.
-            assert await world.train(client, RANDOM) == ""
-        assert found == ({} if least else {row: bool(world.labels[row]) for row in ROWS[:3]})
+                    found[row] = bool(world.n_positive(bins) - world.n_positive(other))
+            # The same rule compares a training with bins jobs.
+            training = named(bins, "training", task="train")
+            refusal = await world.train(client, training, ROWS[4])
+            assert bool(refusal) is bool(least)
+        assert found == ({} if least else {row: bool(world.labels[row]) for row in ROWS[:4]})
 
 
 async def test_the_rows_of_an_evaluation_are_compared_as_well(tmp_path: Path) -> None:
