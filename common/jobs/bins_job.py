@@ -27,7 +27,7 @@ from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.party_record import PartyRecord
 from trilateral.common.jobs.permission import Permission
 from trilateral.common.jobs.policy import check_sizes
-from trilateral.common.jobs.trained_rows import N_SUMS, Sketch, TrainedRows
+from trilateral.common.jobs.trained_rows import N_WORDS, Sketch, TrainedRows
 from trilateral.common.protocol.batches import holdout_split
 from trilateral.common.protocol.binning import MAX_FINE_BINS, FineBins, sum_groups
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
@@ -66,7 +66,7 @@ class BinsWork:
         self._account = account
         self._record = record
         self._trained = trained
-        self._rows: Sketch = np.zeros(N_SUMS, np.int32)
+        self._rows: Sketch = np.zeros(N_WORDS, np.int32)
         self._fine: list[FineColumn] = []
         self._own: list[BinnedColumn] = []
         self._left_out: dict[str, str] = {}

@@ -6,8 +6,9 @@ tells about the rows in which their trainings differ, whether the second one sta
 
 The file has no rows. Of each set of training rows it has a *sketch*: 128 sums of 1 and -1, of which each row adds to
 one. A keyed hash of the row's ID and label chooses the sum and the sign. The sum of the squared differences of two
-sketches is a random number whose mean is the number of rows in only one of the sets. It is 0 for equal sets, and never
-for sets that differ in one row; its standard deviation is at most an eighth of the mean. Source: Charikar, Chen and
+sketches is a random number whose mean is the number of rows in only one of the sets; its standard deviation is at most
+an eighth of the mean. Two rows cancel out in one of 256 cases, so a sketch also has a checksum, the sum of 64 further
+bits of all hashes: only equal sets have equal sketches. Source: Charikar, Chen and
 Farach-Colton (2004), Finding Frequent Items in Data Streams, for the sketch; Alon, Matias and Szegedy (1999), The Space
 Complexity of Approximating the Frequency Moments, for the estimate.
 """
@@ -39,13 +40,16 @@ TRAINED_ROWS = ".trained-rows.json"
 """Name in the state folder. No job has this name, because a job's name never begins with a dot."""
 VERSION = 1
 N_SUMS = 128
+N_WORDS = N_SUMS + 2
+"""Numbers of a sketch: the sums, and the two halves of the checksum."""
 MAX_SETS = 1000
 """Sets of rows that are kept, the newest ones. Each takes 1 KiB."""
 _KEY_BYTES = 32
+_HASH = np.dtype([("place", "<u4"), ("check", "<u8")])
 _ROWS_AT_A_TIME = 65_536
 
 Sketch = NDArray[np.int32]
-"""The sums of a set of rows, shape (N_SUMS,)."""
+"""Of a set of rows, shape (N_WORDS,)."""
 
 
 class TrainedRows:
@@ -73,13 +77,14 @@ class TrainedRows:
             ConfigError: the file cannot be read or written.
         """
         key = bytes.fromhex(self._change(lambda content: None)["key"])
-        sums: Sketch = np.zeros(N_SUMS, np.int32)
+        sums, check = np.zeros(N_SUMS, np.int32), np.zeros(1, "<u8")
         hashes = _hashes(key, ids, labels)
         while some := b"".join(islice(hashes, _ROWS_AT_A_TIME)):
-            numbers = np.frombuffer(some, "<u4")
-            signs = 1.0 - 2.0 * (numbers >> 31)
-            sums += np.rint(np.bincount(numbers % N_SUMS, signs, N_SUMS)).astype(np.int32)
-        return sums
+            rows = np.frombuffer(some, _HASH)
+            signs = 1.0 - 2.0 * (rows["place"] >> 31)
+            sums += np.rint(np.bincount(rows["place"] % N_SUMS, signs, N_SUMS)).astype(np.int32)
+            check += rows["check"].sum(dtype=np.uint64)
+        return np.concatenate([sums, check.view("<i4")])
 
     def check(self, rows: Sketch, n_rows: int, policy: Policy) -> None:
         """Check that a set of rows equals every earlier one, or differs from it in enough rows, without adding it.
@@ -107,8 +112,8 @@ class TrainedRows:
 
     def _check(self, rows: Sketch, least: int, content: dict[str, Any]) -> None:
         earlier = [np.frombuffer(bytes.fromhex(each), "<i4") for each in content["sets"]]
-        n_changed = [int(np.sum((rows.astype(np.int64) - each) ** 2)) for each in earlier]
-        few = min((n for n in n_changed if n), default=least)
+        n_changed = [estimate_changed(rows, each) for each in earlier if not np.array_equal(rows, each)]
+        few = min(n_changed, default=least)
         if few >= least:
             return
         error = refusal(
@@ -138,7 +143,7 @@ class TrainedRows:
         except FileNotFoundError:
             return None
         sizes = {len(bytes.fromhex(each)) for each in content["sets"]}
-        if content["version"] != VERSION or len(bytes.fromhex(content["key"])) != _KEY_BYTES or sizes - {4 * N_SUMS}:
+        if content["version"] != VERSION or len(bytes.fromhex(content["key"])) != _KEY_BYTES or sizes - {4 * N_WORDS}:
             raise ValueError
         return content
 
@@ -146,9 +151,14 @@ class TrainedRows:
         return file_errors(self._path, f"the {self._role} accepts no job", "list of trained rows")
 
 
+def estimate_changed(rows: Sketch, others: Sketch) -> int:
+    """Estimate how many rows are in only one of two sets that are not equal."""
+    return max(int(np.sum((rows[:N_SUMS].astype(np.int64) - others[:N_SUMS]) ** 2)), 1)
+
+
 def _hashes(key: bytes, ids: Ids, labels: FloatVector | None) -> Iterator[bytes]:
-    """Yield 4 bytes for each row."""
-    keyed = hashlib.blake2b(key=key, digest_size=4)
+    """Yield the bytes of a `_HASH` for each row."""
+    keyed = hashlib.blake2b(key=key, digest_size=_HASH.itemsize)
     ends = b"\0" * len(ids) if labels is None else bytes(np.where(labels > 0, 1, 2).astype(np.uint8))
     for one, end in zip(ids, ends, strict=True):
         hashed = keyed.copy()  # Half the time of a new one.

@@ -1,6 +1,7 @@
 """Sets of training rows: which ones differ in too few rows, and what the file says about them."""
 
 import json
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from trilateral.common.base.errors import ConfigError, PolicyError, notes
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import Policy
 from trilateral.common.data.tables.id_list import Ids
-from trilateral.common.jobs.trained_rows import MAX_SETS, TRAINED_ROWS, TrainedRows
+from trilateral.common.jobs.trained_rows import MAX_SETS, N_SUMS, TRAINED_ROWS, TrainedRows, estimate_changed
 
 IDS = [f"person-{row}" for row in range(2000)]
 LABELS: FloatVector = np.where(np.arange(2000) % 3 == 0, 1.0, -1.0)
@@ -68,15 +69,26 @@ def test_a_policy_of_single_rows_allows_all(trained: TrainedRows) -> None:
 
 
 def test_the_estimate_is_close_to_the_number_of_changed_rows(trained: TrainedRows) -> None:
-    every = trained.sketch(Ids.of(IDS), LABELS).astype(np.int64)
+    every = trained.sketch(Ids.of(IDS), LABELS)
     for n_changed in (1, 100, 1000):
         found = []
         for start in range(0, 2000 - n_changed, 97):
             kept = [*IDS[:start], *IDS[start + n_changed :]]
             rest = trained.sketch(Ids.of(kept), np.delete(LABELS, np.s_[start : start + n_changed]))
-            found.append(int(np.sum((every - rest) ** 2)))
+            found.append(estimate_changed(every, rest))
         assert np.mean(found) == pytest.approx(n_changed, rel=0.1)
         assert n_changed > 1 or set(found) == {1}
+
+
+def test_two_rows_that_cancel_out_in_the_sums_are_refused(trained: TrainedRows) -> None:
+    """A party that may choose the rows would look for such a pair: refusals cost nothing."""
+    own = np.array([trained.sketch(Ids.of([each]), np.ones(1))[:N_SUMS] for each in IDS[:100]])
+    one, other = next(pair for pair in combinations(range(100), 2) if not np.any(own[[*pair]].sum(axis=0)))
+    every = trained.sketch(Ids.of(IDS), np.ones(2000))
+    trained.add(every, 2000, DEFAULT)
+    kept = np.delete(np.arange(2000), [one, other])
+    with pytest.raises(PolicyError):
+        add(trained, [IDS[row] for row in kept], np.ones(1998))
 
 
 def test_another_process_compares_with_the_same_file(trained: TrainedRows, tmp_path: Path) -> None:
