@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from trilateral.cli.wording import decimal
 from trilateral.common.data.model.bins_file import BinsFile
@@ -38,7 +39,7 @@ def _print_column(name: str, bins: Sequence[Bin], labels: Sequence[str], console
     import numpy as np
 
     n_rows = sum(each.n_rows for each in bins)
-    table = Table(title=name, title_justify="left")
+    table = Table(title=Text(name), title_justify="left")
     table.add_column("bin")
     for head in ("rows", "share", "event rate", "WOE", "IV"):
         table.add_column(head, justify="right")
@@ -52,7 +53,7 @@ def _print_column(name: str, bins: Sequence[Bin], labels: Sequence[str], console
         rate = None if each.n_positive is None or not each.n_rows else each.n_positive / each.n_rows
         figures = (rate, None if woe is None else woe[place], None if parts is None else parts[place])
         table.add_row(
-            labels[place],
+            Text(_short(labels[place], name)),
             f"{each.n_rows:,}",
             decimal(each.n_rows / n_rows, 4),
             *(NO_FIGURE if figure is None else decimal(float(figure), 4) for figure in figures),
@@ -64,6 +65,11 @@ def _print_column(name: str, bins: Sequence[Bin], labels: Sequence[str], console
     console.print(table)
 
 
+def _short(label: str, column: str) -> str:
+    """Return the text of a bin without the name of its column, which stands beside it."""
+    return label.removeprefix(f"{column} ").removeprefix("in ")
+
+
 def print_scorecard(rows: Sequence[Points], console: Console) -> None:
     """Print the points of a party's bins."""
     table = Table(title="points", title_justify="left")
@@ -73,8 +79,8 @@ def print_scorecard(rows: Sequence[Points], console: Console) -> None:
         table.add_column(head, justify="right")
     for row in rows:
         table.add_row(
-            row.column,
-            row.bin,
+            Text(row.column),
+            Text(_short(row.bin, row.column)),
             "" if row.n_rows is None else f"{row.n_rows:,}",
             "" if row.woe is None else decimal(row.woe, 4),
             decimal(row.points, 2),
@@ -93,6 +99,8 @@ def print_candidates(rows: Sequence[Candidate], console: Console) -> None:
     for row in sorted(rows, key=lambda each: -abs(each.weight)):
         figures = (row.iv, row.weight, row.vif, row.correlation)
         table.add_row(
-            row.term, *(NO_FIGURE if each is None else decimal(each, 4) for each in figures), row.partner or ""
+            Text(row.term),
+            *(NO_FIGURE if each is None else decimal(each, 4) for each in figures),
+            Text(row.partner or ""),
         )
     console.print(table)
