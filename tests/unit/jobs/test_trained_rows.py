@@ -59,7 +59,7 @@ def test_a_new_row_and_a_changed_label_are_refused(trained: TrainedRows) -> None
 @pytest.mark.parametrize("seed", range(20))
 def test_enough_changed_rows_are_allowed(tmp_path: Path, seed: int) -> None:
     trained = TrainedRows(tmp_path, Role.HOST)
-    for start in (0, 150):
+    for start in (0, 200):
         rows = trained.sketch(Ids.of([f"{seed}-{one}" for one in IDS[start:]]), None)
         trained.add(rows, 2000, DEFAULT)
 
