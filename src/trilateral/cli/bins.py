@@ -28,6 +28,9 @@ def print_bins(source: BinsFile | PartyModel, console: Console) -> None:
     console.print(f"bins of job {source.job.name}, at the {source.role}", markup=False, highlight=False, soft_wrap=True)
     for text in describe_left_out(source.left_out):
         console.print(text, markup=False, highlight=False, soft_wrap=True)
+    if not columns and not host_columns:
+        text = "no column is in bins: name a bins job, or train with `preprocessing.binning`"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
     for column in columns:
         _print_column(column.name, column.bins, column.labels, console)
     for number, host_column in enumerate(host_columns, 1):
@@ -92,10 +95,10 @@ def print_scorecard(rows: Sequence[Points], console: Console) -> None:
 def print_candidates(rows: Sequence[Candidate], console: Console) -> None:
     """Print what helps to decide which terms stay."""
     table = Table(title="terms", title_justify="left")
-    table.add_column("term")
+    table.add_column("term", overflow="fold")
     for head in ("IV", "weight", "VIF", "correlation"):
         table.add_column(head, justify="right")
-    table.add_column("with")
+    table.add_column("with", overflow="fold")
     for row in sorted(rows, key=lambda each: -abs(each.weight)):
         figures = (row.iv, row.weight, row.vif, row.correlation)
         table.add_row(
