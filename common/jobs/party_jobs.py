@@ -305,8 +305,9 @@ class PartyJobs(ProcessJobs):
                 with permission.recording():
                     table, common = await self._read(runner, dataset, job, record, permission, scratch=scratch)
                     # Counts over rows that differ in one row show its label, as weights would.
-                    await runner.in_thread(self._check_changed_rows, job, record, common, None)
-                    return await runner.in_thread(self._begin_bins, bins, table, dataset, offer.seed)
+                    roles = await self._roles(runner, job, record, table)
+                    await runner.in_thread(self._check_changed_rows, job, record, common, roles)
+                    return await runner.in_thread(self._begin_bins, bins, table, dataset, roles, offer.seed)
             # Nothing needs the key while the table is read.
             cipher = runner.beside(self._make_cipher, offer) if job.protocol == "paillier" else None
             with permission.recording():
@@ -397,10 +398,12 @@ class PartyJobs(ProcessJobs):
         self.journal.set_outcome(job_id, Outcome.FINISHED)
         _log_result(job, result)
 
-    def _begin_bins(self, bins: BinsWork, table: PartyTable, dataset: DatasetConfig, seed: bytes) -> Machine:
+    def _begin_bins(
+        self, bins: BinsWork, table: PartyTable, dataset: DatasetConfig, roles: RoleVector | None, seed: bytes
+    ) -> Machine:
         """Divide the table's columns into bins, and make the machine of a bins job."""
         with self._naming(dataset):
-            data, release = bins.prepare(table, dataset, self.config.policy)
+            data, release = bins.prepare(table, dataset, self.config.policy, roles)
         return self._make_bins(data, seed, release)
 
     def _keep_bins(self, job: JobConfig, job_id: bytes, bins: BinsFile) -> None:
@@ -523,15 +526,22 @@ class PartyJobs(ProcessJobs):
     ) -> PreparedData:
         """Read the table and make the training columns. Nothing keeps the table, which the job needs no longer."""
         table, common = await self._read(runner, dataset, job, record, permission, scratch=scratch)
-        roles = None
-        if job.holdout == "column":
-            exchange = RoleExchange(self.role, Purpose.SPLIT, table.split, len(table.ids))
-            roles = await self._row_roles(runner, Purpose.SPLIT, exchange, record)
-            if table.split is None:
-                check_chosen_rows(job, self.role)
+        roles = await self._roles(runner, job, record, table)
         if not record.resumed:
             await runner.in_thread(self._check_changed_rows, job, record, common, roles)
         return await runner.in_thread(self._prepare, table, dataset, job, record, scratch=scratch, roles=roles)
+
+    async def _roles(
+        self, runner: MachineRunner, job: JobConfig, record: PartyRecord, table: PartyTable
+    ) -> RoleVector | None:
+        """Agree with the other party what the common rows are for; None unless the job has `holdout: column`."""
+        if job.holdout != "column":
+            return None
+        exchange = RoleExchange(self.role, Purpose.SPLIT, table.split, len(table.ids))
+        roles = await self._row_roles(runner, Purpose.SPLIT, exchange, record)
+        if table.split is None:
+            check_chosen_rows(job, self.role)
+        return roles
 
     def _check_changed_rows(
         self, job: JobConfig, record: PartyRecord, common: UsedRows, roles: RoleVector | None
@@ -627,7 +637,7 @@ class PartyJobs(ProcessJobs):
 
         report_progress(Stage.PREPARING, 0, 1)
         with self._naming(dataset):
-            counted = counted_columns(self.config.state, dataset, job, table)
+            counted = counted_columns(self.config.state, dataset, job, table, roles)
             data = make_party_data(table, dataset.preprocessing, job, check, scratch, roles=roles, counted=counted)
             check_labels(data.block, is_chosen=roles is not None and table.split is None)
             rows, _ = split_rows(len(table.ids), job, roles)

@@ -66,6 +66,7 @@ def test_the_file_of_a_bins_job_is_printed(tmp_path: Path) -> None:
         run_id="0" * 32,
         table="",
         ids="",
+        train="00" * 32,
         n_train=300,
         left_out={"branch": "`method: none`"},
         host_columns=[HostColumn(bins=[Bin(n_rows=100, n_positive=20), Bin(n_rows=200, n_positive=90)])],
