@@ -178,7 +178,7 @@ class BinsWork:
 
 def _digest_of(train: Rows) -> str:
     """Return a digest of which common rows are training rows, hexadecimal."""
-    return sha256(np.ascontiguousarray(train, np.int64)).hexdigest()
+    return sha256(train.astype("<i8").tobytes()).hexdigest()
 
 
 def _seen(fine: FineBins, merged: MergedColumn) -> HostColumn:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from trilateral.cli.wording import decimal
 from trilateral.common.data.model.bins_file import BinsFile
@@ -38,8 +39,8 @@ def _print_column(name: str, bins: Sequence[Bin], labels: Sequence[str], console
     import numpy as np
 
     n_rows = sum(each.n_rows for each in bins)
-    table = Table(title=name, title_justify="left")
-    table.add_column("bin")
+    table = Table(title=Text(name), title_justify="left")
+    table.add_column("bin", overflow="fold")
     for head in ("rows", "share", "event rate", "WOE", "IV"):
         table.add_column(head, justify="right")
     positive = [each.n_positive for each in bins if each.n_positive is not None]
@@ -52,7 +53,7 @@ def _print_column(name: str, bins: Sequence[Bin], labels: Sequence[str], console
         rate = None if each.n_positive is None or not each.n_rows else each.n_positive / each.n_rows
         figures = (rate, None if woe is None else woe[place], None if parts is None else parts[place])
         table.add_row(
-            labels[place],
+            Text(_bin_alone(name, labels[place])),
             f"{each.n_rows:,}",
             decimal(each.n_rows / n_rows, 4),
             *(NO_FIGURE if figure is None else decimal(float(figure), 4) for figure in figures),
@@ -64,35 +65,44 @@ def _print_column(name: str, bins: Sequence[Bin], labels: Sequence[str], console
     console.print(table)
 
 
+def _bin_alone(column: str, label: str) -> str:
+    """Return the label of a bin without the name of its column, which stands beside it."""
+    return label.removeprefix(column).lstrip(" =") if label.startswith((f"{column} ", f"{column}=")) else label
+
+
 def print_scorecard(rows: Sequence[Points], console: Console) -> None:
     """Print the points of a party's bins."""
     table = Table(title="points", title_justify="left")
-    for head in ("column", "bin"):
-        table.add_column(head)
+    table.add_column("column", overflow="fold")
+    table.add_column("bin", overflow="fold")
     for head in ("rows", "WOE", "points", "rounded"):
         table.add_column(head, justify="right")
+    above = ""
     for row in rows:
         table.add_row(
-            row.column,
-            row.bin,
+            Text("" if row.column == above else row.column),
+            Text(_bin_alone(row.column, row.bin)),
             "" if row.n_rows is None else f"{row.n_rows:,}",
             "" if row.woe is None else decimal(row.woe, 4),
             decimal(row.points, 2),
             f"{row.rounded}",
         )
+        above = row.column
     console.print(table)
 
 
 def print_candidates(rows: Sequence[Candidate], console: Console) -> None:
     """Print what helps to decide which terms stay."""
     table = Table(title="terms", title_justify="left")
-    table.add_column("term")
+    table.add_column("term", overflow="fold")
     for head in ("IV", "weight", "VIF", "correlation"):
         table.add_column(head, justify="right")
     table.add_column("with")
     for row in sorted(rows, key=lambda each: -abs(each.weight)):
         figures = (row.iv, row.weight, row.vif, row.correlation)
         table.add_row(
-            row.term, *(NO_FIGURE if each is None else decimal(each, 4) for each in figures), row.partner or ""
+            Text(row.term),
+            *(NO_FIGURE if each is None else decimal(each, 4) for each in figures),
+            Text(row.partner or ""),
         )
     console.print(table)
