@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 
 from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
+from trilateral import aio
+from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import BinningConfig, SplitConfig
 from trilateral.common.config.job import JobConfig
@@ -88,6 +90,15 @@ async def test_a_bins_job_counts_and_a_training_uses_the_weights_of_evidence(tmp
     assert len(guest.host_columns) == 3
     content = JobFolder(configs[Role.GUEST].state, BINS.name).bins.read_text()
     assert not any(f'"{column.name}"' in json.dumps(json.loads(content)["host_columns"]) for column in host.columns)
+    # The Python API has the same figures.
+    of_guest, of_host = (aio.connect(configs[role]).bins(BINS.name) for role in (Role.GUEST, Role.HOST))
+    assert of_host["column"].unique().tolist() == [column.name for column in host.columns]
+    assert set(of_host["column"].unique()).isdisjoint(of_guest["column"])
+    numbered = of_guest[of_guest["column"] == "column 1 of the host"]
+    assert numbered["n_rows"].tolist() == [each.n_rows for each in guest.host_columns[0].bins]
+    assert numbered["iv"].sum() > 0
+    with pytest.raises(ConfigError, match="the coordinator has no bins"):
+        aio.connect(configs[Role.COORDINATOR]).bins(BINS.name)
     # Both ledgers have counted, and no training.
     for role in (Role.HOST, Role.GUEST):
         entry = Ledger(configs[role].state, role).entry(DATASET)
@@ -104,6 +115,13 @@ async def test_a_bins_job_counts_and_a_training_uses_the_weights_of_evidence(tmp
     assert "`seed: 3`, not 4" in other.detail
     model = load_model(JobFolder(configs[Role.HOST].state, TRAINING.name).model)
     assert list(model.weights) == [f"{column.name} WOE" for column in host.columns]
+    own = aio.connect(configs[Role.HOST]).model(TRAINING.name)
+    points, bins = own.scorecard(), own.bins()
+    assert points["woe"].tolist() == bins["woe"].tolist()
+    # Twice the points to double the odds are twice the points, but for the base.
+    assert own.scorecard(pdo=40)["points"].tolist() == (2 * points["points"]).tolist()
+    with pytest.raises(ConfigError, match="must be above 0"):
+        own.scorecard(pdo=0)
     # Weights of evidence of columns that say something have positive weights.
     assert max(model.weights.values()) > 0
 

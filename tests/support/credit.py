@@ -37,7 +37,8 @@ def write_credit2(path: Path, n_rows: int = N_ROWS) -> PublishedDataSet:
     data_set = PUBLISHED[PublishedName.CREDIT2]
     (header,) = data_set.headers
     label = (rng.random(n_rows) < 1 / (1 + np.exp(2.4 - 1.2 * latent))).astype(int)
-    table = table.assign(**{header[0]: range(1, n_rows + 1), header[-1]: label})[list(header)]
+    table[header[0]], table[header[-1]] = np.arange(1, n_rows + 1), label
+    table = table[list(header)]
     path.write_text(table.to_csv(index=False, na_rep="NA"))
     content = read_published(path.read_bytes(), data_set)
     return replace(data_set, n_rows=n_rows, sha256=content_sha256(content))
