@@ -52,6 +52,15 @@ def test_the_guest_opens_exact_counts_and_merges_them(n_rows: int) -> None:
     assert counted.due[Role.HOST] == 40  # Two numbers for each of 20 bins.
 
 
+def test_columns_may_have_more_bins_together_than_a_byte_can_number() -> None:
+    codes, labels = rows(1000, (20,) * 15)
+    counted = count_labels(host_data(codes), guest_data(labels), rule=MergeRule(20, 1, 1))
+    result = counted.results[Role.GUEST]
+    for column, merged in zip(codes.T, result.merged, strict=True):
+        positive = np.bincount(column[labels > 0], minlength=20)
+        assert merged.n_positive == tuple(sum_groups(positive, merged.groups))
+
+
 def test_a_guest_that_releases_nothing_tells_the_host_nothing() -> None:
     codes, labels = rows()
     counted = count_labels(host_data(codes), guest_data(labels), to_host=False)

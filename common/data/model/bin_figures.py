@@ -48,7 +48,7 @@ def bin_figures(source: BinsFile | PartyModel) -> list[list[BinFigures]]:
 
 def bin_alone(column: str, label: str) -> str:
     """Return the label of a bin without the name of its column, for a table that has the name elsewhere."""
-    return label.removeprefix(column).lstrip(" =") if label.startswith((f"{column} ", f"{column}=")) else label
+    return label.removeprefix(f"{column}=").removeprefix(f"{column} ").removeprefix("in ")
 
 
 def _own(column: BinnedColumn) -> list[BinFigures]:

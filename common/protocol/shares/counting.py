@@ -68,7 +68,8 @@ def one_hot(codes: NDArray[np.uint8], bins: list[FineBins], rows: RowRange) -> N
     starts = first_bins(bins)
     table = np.zeros((len(part), starts[-1]), np.int32)
     for column, start in enumerate(starts[:-1]):
-        table[np.arange(len(part)), start + part[:, column]] = 1
+        # A column's own bins fit into a byte, but the place among the bins of all columns does not.
+        table[np.arange(len(part)), start + part[:, column].astype(np.intp)] = 1
     return tile(table, rows.n_rows)
 
 
