@@ -309,8 +309,9 @@ class PartyJobs(ProcessJobs):
             if bins is not None:
                 with permission.recording():
                     table = await self._read(runner, dataset, job, record, permission, scratch=scratch)
-                    rows = await runner.in_thread(self._rows_of, job, table, None)
-                    return await runner.in_thread(self._begin_bins, bins, table, dataset, offer.seed)
+                    roles = await self._roles(runner, job, record, table)
+                    rows = await runner.in_thread(self._rows_of, job, table, roles)
+                    return await runner.in_thread(self._begin_bins, bins, table, dataset, roles, offer.seed)
             # Nothing needs the key while the table is read.
             cipher = runner.beside(self._make_cipher, offer) if job.protocol == "paillier" else None
             with permission.recording():
@@ -400,10 +401,12 @@ class PartyJobs(ProcessJobs):
         self.journal.set_outcome(job_id, Outcome.FINISHED)
         _log_result(job, result)
 
-    def _begin_bins(self, bins: BinsWork, table: PartyTable, dataset: DatasetConfig, seed: bytes) -> Machine:
+    def _begin_bins(
+        self, bins: BinsWork, table: PartyTable, dataset: DatasetConfig, roles: RoleVector | None, seed: bytes
+    ) -> Machine:
         """Divide the table's columns into bins, and make the machine of a bins job."""
         with self._naming(dataset):
-            data, release = bins.prepare(table, dataset, self.config.policy)
+            data, release = bins.prepare(table, dataset, self.config.policy, roles)
         return self._make_bins(data, seed, release)
 
     def _keep_bins(self, job: JobConfig, job_id: bytes, bins: BinsFile) -> None:
@@ -526,14 +529,21 @@ class PartyJobs(ProcessJobs):
     ) -> tuple[PreparedData, JobRows]:
         """Read the table and make the training columns. Nothing keeps the table, which the job needs no longer."""
         table = await self._read(runner, dataset, job, record, permission, scratch=scratch)
-        roles = None
-        if job.holdout == "column":
-            exchange = RoleExchange(self.role, Purpose.SPLIT, table.split, len(table.ids))
-            roles = await self._row_roles(runner, Purpose.SPLIT, exchange, record)
-            if table.split is None:
-                check_chosen_rows(job, self.role)
+        roles = await self._roles(runner, job, record, table)
         rows = await runner.in_thread(self._rows_of, job, table, roles)
         return await runner.in_thread(self._prepare, table, dataset, job, record, scratch=scratch, roles=roles), rows
+
+    async def _roles(
+        self, runner: MachineRunner, job: JobConfig, record: PartyRecord, table: PartyTable
+    ) -> RoleVector | None:
+        """Agree with the other party what the common rows are for; None unless the job has `holdout: column`."""
+        if job.holdout != "column":
+            return None
+        exchange = RoleExchange(self.role, Purpose.SPLIT, table.split, len(table.ids))
+        roles = await self._row_roles(runner, Purpose.SPLIT, exchange, record)
+        if table.split is None:
+            check_chosen_rows(job, self.role)
+        return roles
 
     def _rows_of(self, job: JobConfig, table: PartyTable, roles: RoleVector | None) -> JobRows:
         """Return the rows that a job uses, once they differ from those of earlier jobs as the policy asks."""
@@ -625,7 +635,7 @@ class PartyJobs(ProcessJobs):
 
         report_progress(Stage.PREPARING, 0, 1)
         with self._naming(dataset):
-            counted = counted_columns(self.config.state, dataset, job, table)
+            counted = counted_columns(self.config.state, dataset, job, table, roles)
             data = make_party_data(table, dataset.preprocessing, job, check, scratch, roles=roles, counted=counted)
             check_labels(data.block, is_chosen=roles is not None and table.split is None)
             if job.start_from is not None:
