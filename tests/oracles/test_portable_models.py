@@ -188,7 +188,7 @@ def test_another_runtime_computes_every_formula(name: str, score: Score) -> None
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_an_onnx_file_has_no_constant_that_is_not_used(name: str) -> None:
-    part = Part("job", {"x": False, "y": False, "text": True}, {"one": (2.0, FORMULAS[name])}, -1.0, (), (), {})
+    part = Part("job", {"x": False, "y": False, "text": True}, {"one": (2.0, FORMULAS[name])}, -1.0, ("",), (), {})
     graph = onnx.load_from_string(onnx_bytes(part)).graph
     assert {each.name for each in graph.initializer} <= {name for node in graph.node for name in node.input}
 
