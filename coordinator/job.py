@@ -199,6 +199,8 @@ class Job:
                 self._waiting.clear()
                 how = "was stopped" if outcome is Outcome.STOPPED else "has failed"
                 self.update(detail=f"telling the parties that the job {how}")
+            case JobEnded(counted=True):
+                self._status.detail = message.reason
             case JobEnded(loss=float(loss)):  # `end` shows it.
                 self._status.detail, self._status.epoch, self._status.loss = message.reason, message.epochs, loss
                 self._status.notes.extend(map(_compared, message.compared))

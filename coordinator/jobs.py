@@ -30,6 +30,7 @@ from trilateral.common.rpc.access import calling
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import JobKey
 from trilateral.common.rpc.errors import NameTakenError, UnknownJobError
+from trilateral.coordinator.bins import BinsCoordinator
 from trilateral.coordinator.computation import Offer
 from trilateral.coordinator.job import Job
 from trilateral.coordinator.job_record import JobRecord, missing, status_fact
@@ -250,6 +251,8 @@ class CoordinatorJobs(ProcessJobs):
             offer = await runner.in_thread(_make_offer, config, phase)
             past = None if is_first else await runner.in_thread(record.past)
             job.update(detail="offering the job to both parties")
+            if config.task == "bins":
+                return BinsCoordinator(config, offer, job_id=b"" if is_first else job.id)
             return CoordinatorMachine(config, offer, phase=phase, past=past)
 
         self._launch(runner, begin, on_end)

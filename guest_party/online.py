@@ -7,7 +7,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -72,8 +72,8 @@ class RowToScore:
         features: the guest's features of the row; None to take them from the guest's table.
     """
 
-    id: tuple[str, ...]
-    features: Features | None = None
+    id: tuple[str, ...] = field(repr=False)
+    features: Features | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class RowScore:
         lacking: the party that does not hold the ID.
     """
 
-    score: float | None = None
-    probability: float | None = None
+    score: float | None = field(default=None, repr=False)
+    probability: float | None = field(default=None, repr=False)
     lacking: Role | None = None
 
 

@@ -15,6 +15,7 @@ from trilateral.common.observe.audit import Audit
 from trilateral.common.process.server import RoleParts, ignore_address, serve_role
 from trilateral.common.rpc.channel import Peer
 from trilateral.guest_party.alignment import GuestAlignments
+from trilateral.guest_party.bins import GuestBins
 from trilateral.guest_party.machine import make_guest
 from trilateral.guest_party.online import OnlineScores
 from trilateral.guest_party.online_requests import ScoreServicer
@@ -28,7 +29,9 @@ def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer], 
 
     alignments = GuestAlignments(peers[Role.HOST], config.limits, quota, open_engine)
     ledger = Ledger(config.state, config.role)
-    jobs = PartyJobs(config, audit, peers, make_guest, alignments, ledger=ledger, open_engine=open_engine)
+    jobs = PartyJobs(
+        config, audit, peers, make_guest, alignments, ledger=ledger, open_engine=open_engine, make_bins=GuestBins
+    )
     scores = OnlineScores(config, peers[Role.HOST], jobs.metrics)
 
     @asynccontextmanager

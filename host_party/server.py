@@ -14,6 +14,7 @@ from trilateral.common.process.server import RoleParts, ignore_address, serve_ro
 from trilateral.common.rpc.channel import Peer
 from trilateral.host_party.alignment_servicer import AlignmentServicer
 from trilateral.host_party.alignments import Alignments, load_offer
+from trilateral.host_party.bins import HostBins
 from trilateral.host_party.machine import make_host
 from trilateral.host_party.online import OnlineLists
 from trilateral.host_party.online_servicer import OnlineServicer
@@ -26,7 +27,9 @@ def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer], 
     alignments = Alignments(config, audit, open_engine)
     ledger = Ledger(config.state, config.role)
     predictions = Predictions(config, audit, alignments, ledger)
-    jobs = PartyJobs(config, audit, peers, make_host, alignments, ledger=ledger, open_engine=open_engine)
+    jobs = PartyJobs(
+        config, audit, peers, make_host, alignments, ledger=ledger, open_engine=open_engine, make_bins=HostBins
+    )
     lists = OnlineLists(config, audit, ledger, jobs.metrics)
     servicers = {
         "AlignmentService": AlignmentServicer(alignments, lambda dataset: load_offer(jobs.config, dataset)),

@@ -15,6 +15,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import UNLIMITED, ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.party_data import (
+    CheckSizes,
     PreparedData,
     check_labels,
     describe_few_labels,
@@ -26,6 +27,7 @@ from trilateral.common.data.party_data import (
 )
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.account import Account, training_equations
+from trilateral.common.jobs.bins_job import bins_of_job
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.ledger import Entry, Ledger
 from trilateral.common.jobs.policy import (
@@ -101,6 +103,23 @@ def _check_name(config: ProcessConfig, job: JobConfig) -> Iterator[Finding]:
         yield ok("state", f"the name {job.name} is free for a job")
 
 
+def _prepared(
+    config: ProcessConfig,
+    table: PartyTable,
+    dataset: DatasetConfig,
+    trial: JobConfig,
+    *,
+    check: CheckSizes,
+    scratch: JobScratch,
+) -> PreparedData:
+    """Prepare a table as for a training, whichever rows a bins job has counted."""
+    preprocessing = dataset.preprocessing
+    if trial.task == "bins":  # It divides the columns itself, and needs no bins of an earlier job.
+        preprocessing = preprocessing.model_copy(update={"binning": None})
+    counted = None if preprocessing.binning is None else bins_of_job(config.state, preprocessing.binning)
+    return make_party_data(table, preprocessing, trial, check, scratch, roles=table.split, counted=counted)
+
+
 def _check_table(config: ProcessConfig, name: str, job: JobConfig | None, scratch: JobScratch) -> Iterator[Finding]:
     subject, dataset, role = f"datasets.{name}", config.datasets[name], config.role
     trial = job or _default_job(name, dataset)
@@ -129,7 +148,7 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None, scratc
         yield note(subject, "a column of the other party decides which rows train: here all count as training rows")
         trial = trial.model_copy(update={"holdout": 0.0, "evaluate_every": None, "patience": None})
     try:
-        data = make_party_data(table, dataset.preprocessing, trial, check, scratch, roles=table.split)
+        data = _prepared(config, table, dataset, trial, check=check, scratch=scratch)
     except (ConfigError, DataError) as error:
         yield from faults(subject, error)
         return

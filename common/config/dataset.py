@@ -15,7 +15,10 @@ from pydantic import (
     model_validator,
 )
 
-from trilateral.common.config.settings import Settings
+from trilateral.common.config.settings import JobName, Settings
+
+MAX_BINS = 20
+"""The most bins of a column."""
 
 
 class ClassWeight(Settings):
@@ -248,6 +251,43 @@ class ColumnPreprocessing(Settings):
         return limits
 
 
+class ColumnBinning(Settings):
+    """How a column is divided into bins."""
+
+    method: Literal["supervised", "quantile", "width", "none"] = "supervised"
+    """How numbers are divided: into bins whose share of positive rows rises or falls from bin to bin, with the largest
+    information value (`supervised`); with equally many rows (`quantile`); or of equal width (`width`). `supervised`
+    merges categories as well. `none` leaves the column as it is."""
+    max_bins: Annotated[int, Field(ge=2, le=MAX_BINS)] = 8
+    """The most bins of a column. Missing values have a further one."""
+    min_share: Annotated[float, Field(ge=0, lt=0.5)] = 0.05
+    """The smallest share of the training rows in a bin. A smaller bin is merged with a neighbour."""
+    woe: bool = True
+    """Whether the column becomes one number, the weight of evidence of its bin. Otherwise each bin but the largest has
+    a term that is 1 in its rows."""
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether the bins depend on the labels."""
+        return self.method == "supervised" or (self.woe and self.method != "none")
+
+
+class BinningConfig(ColumnBinning):
+    """How the columns are divided into bins, which are fitted on the training rows."""
+
+    job: JobName | None = None
+    """Host only: the name of the bins job that has counted the labels in this party's bins. The guest has labels of its
+    own."""
+    columns: dict[str, ColumnBinning] = Field(default_factory=dict)
+    """Different settings for single columns, by name of the column. Options that are not given here keep the values set
+    for all columns."""
+
+    def of_column(self, name: str) -> ColumnBinning:
+        """Return the settings of a column: its own where given, those of all columns otherwise."""
+        own = self.columns.get(name)
+        return self if own is None else self.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
+
+
 class PreprocessingConfig(ColumnPreprocessing):
     """How a party turns its features into training columns. All parameters are fitted on its training rows."""
 
@@ -261,6 +301,9 @@ class PreprocessingConfig(ColumnPreprocessing):
     whiten: bool = True
     """Whether to make the party's training columns orthogonal. The model stays the same, but training needs far fewer
     rounds. Set it to false to reproduce the paper."""
+    binning: BinningConfig | None = None
+    """Whether and how the columns are divided into bins. `fill`, `limits`, `clip` and `missing_indicator` have no
+    effect on a column with bins. By default no column has bins."""
     interactions: Annotated[list[tuple[str, str]], Field(max_length=100)] = Field(default=[])
     """Pairs of columns whose products are terms as well, such as `[[age, income], [age, branch]]`: two columns of
     numbers, or one of numbers and one of categories."""

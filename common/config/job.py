@@ -114,6 +114,9 @@ class JobConfig(Settings):
     protocol: ProtocolName = "paillier"
     """How the parties compute together. `paillier`, the paper's protocol, trains the Taylor form of the logistic loss
     on ciphertexts. `shares` trains the logistic loss itself on secret shares, in far less time."""
+    task: Literal["train", "bins"] = "train"
+    """What the job does: train a model, or only count the labels in the bins of the host's columns (`bins`), for which
+    only `protocol: shares`, `holdout`, `seed` and `aligned` matter."""
     algorithm: Algorithm = Lbfgs()
     """The optimiser, selected by its `name`: `lbfgs`, `sqn` or `sgd`, with that algorithm's own options. The default,
     `lbfgs`, needs no tuning."""
@@ -180,8 +183,8 @@ class JobConfig(Settings):
     traffic."""
     inference: bool = False
     """With `shares`: whether each party gets the standard errors, p-values and confidence intervals of its own terms,
-    and the guest the deviance and likelihood-ratio test of the model. Requires `lbfgs`, `l2: 0` and no `patience`, and
-    `policy.share_inference` at both parties."""
+    and the guest the deviance and likelihood-ratio test of the model. Requires `lbfgs`, no penalty, `folds` or
+    `patience`, and `policy.share_inference` at both parties."""
 
     classes: Annotated[int, Field(ge=3, le=20)] | None = None
     """With `shares`: the number of values of the label, if there are more than two. The guest's dataset lists them in
@@ -263,6 +266,10 @@ class JobConfig(Settings):
             # The job that travels has all options. At its default, an option has no effect.
             if getattr(self, name) != JobConfig.model_fields[name].default:
                 raise ValueError(f"`{name}` belongs to `protocol: {other}`: remove it, or set that protocol")
+        if self.task == "bins" and self.protocol != "shares":
+            raise ValueError("`task: bins` counts on secret shares: set `protocol: shares`")
+        if self.task == "bins" and self.holdout == "column":
+            raise ValueError("`task: bins` counts the rows that `holdout` and `seed` leave: set `holdout` to a share")
         if self.inference:
             self._check_inference()
         if self.cipher == "reference" and self.slots not in (None, 1):

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
@@ -174,9 +174,10 @@ HOST_POLICY = (
     "allow_prediction",
     "max_scores_a_day",
     "min_columns_per_point",
+    "share_bins",
 )
 """Options of `Policy` that only the host may set."""
-GUEST_POLICY = ("min_label_bits",)
+GUEST_POLICY = ("min_label_bits", "share_bin_counts", "min_bin_label_count")
 """Options of `Policy` that only the guest may set."""
 
 
@@ -267,6 +268,17 @@ class Policy(Settings):
     A point is one set of the host's weights with which rows were scored for the guest: the result of a job, or an
     evaluation. Each gives the guest one more linear function of every row that it scores. With the default, a host with
     13 columns gives scores at 5 points: 13 / 3, rounded up. The same model counts once, however often it predicts."""
+    share_bins: Literal["none", "guest"] = "none"
+    """Host only: who may see the labels in this party's bins, without the names of columns and the bounds of bins. With
+    `guest`, a bins job shows the guest, for each fine bin of at most 20 in a column, its number of rows and how many of
+    them are positive. With `none`, the host refuses bins jobs, and so cannot train on weights of evidence."""
+    share_bin_counts: Literal["none", "host"] = "none"
+    """Guest only: whether the host is told how its fine bins were merged, and how many rows of each merged bin are
+    positive. The host needs it to train on weights of evidence. `min_label_bits` limits such counts over all jobs.
+    Two bins that differ by one row show the label of this row."""
+    min_bin_label_count: Annotated[int, Field(ge=1)] = 20
+    """Guest only: the fewest rows of each label in a merged bin of the host's. Fine bins with fewer are merged before
+    the host is told. It keeps an honest host from learning labels of few rows by accident."""
 
 
 class Limits(Settings):

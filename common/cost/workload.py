@@ -17,6 +17,8 @@ from trilateral.common.shares.format import Format
 
 TYPICAL_ROUNDS = {"paillier": 6, "shares": 7}
 """Rounds of `lbfgs` on whitened columns with a tolerance of 1e-6 (benchmarks/credit.py)."""
+ROUNDS_OF_A_FIT = 3
+"""Rounds for each fit of a cross-validation, its loss on the fold included (benchmarks/search.py)."""
 ELEMENT_BYTES = 8
 GROUP_ROWS = 1_000_000
 """Rows of a group of a Parquet file, which is read at once. pyarrow writes 1,048,576 by default."""
@@ -59,7 +61,10 @@ class Workload:
         if rows > MAX_TOTAL:
             raise ConfigError(f"{rows:,} rows are too many for a job: the most are {MAX_TOTAL:,}")
         if job.algorithm.name == "lbfgs":
-            return cls(job, rows, columns, rounds or job.n_models * min(TYPICAL_ROUNDS[job.protocol], job.epochs), rows)
+            typical = min(TYPICAL_ROUNDS[job.protocol], job.epochs)
+            if job.folds is not None:
+                typical = ROUNDS_OF_A_FIT * job.n_fits
+            return cls(job, rows, columns, rounds or job.n_models * typical, rows)
         n_batches = Batches.of(job, rows).count
         return cls(job, rows, columns, rounds or job.epochs * n_batches, math.ceil(rows / n_batches))
 

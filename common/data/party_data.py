@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatRows, FloatVector, Rows
 from trilateral.common.base.errors import ConfigError, Counted, DataError
@@ -13,6 +14,7 @@ from trilateral.common.config.dataset import ClassWeight, DatasetConfig, Preproc
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.model.distributions import ColumnDistribution, fit_distributions
 from trilateral.common.data.preprocessing import Preprocessing
+from trilateral.common.data.preprocessing.bins import BinnedColumn
 from trilateral.common.data.preprocessing.fit import N_PASSES
 from trilateral.common.data.tables.table import PartyTable, read_table
 from trilateral.common.protocol.batches import holdout_split
@@ -46,6 +48,8 @@ class PreparedData(PartyData):
     """How many rows each evaluation set has, in their order: the hold-out rows are the first set."""
     distributions: Mapping[str, ColumnDistribution] = field(default_factory=dict)
     """Histograms of the columns that the model uses, on the training rows."""
+    row_sketch: NDArray[np.int32] | None = None
+    """Sketch of the training rows, see `jobs.trained_rows`."""
     start: FloatVector | None = None
     """The weights at which the training starts, shape (n_columns,), if it starts from an earlier model."""
 
@@ -120,6 +124,7 @@ def make_party_data(
     scratch: Scratch = IN_MEMORY,
     *,
     roles: RoleVector | None = None,
+    counted: Mapping[str, BinnedColumn] | None = None,
 ) -> PreparedData:
     """Split a table's rows and turn its features into training columns.
 
@@ -132,6 +137,7 @@ def make_party_data(
         check_sizes: refuses a table whose sizes the party's policy does not allow.
         scratch: holds the training columns.
         roles: what each row is for, in a job with `holdout: column`; shape (n_rows,).
+        counted: at the host, its columns in bins from a bins job; see `fit_columns`.
 
     Raises:
         ConfigError: if there is no room for the training columns.
@@ -140,6 +146,7 @@ def make_party_data(
     train, sets = split_rows(len(table.ids), job, roles)
     intercept = table.labels is not None and job.intercept
     _check_sizes(len(train), 1, job)  # How many features are left is not known yet.
+    labels = None if table.labels is None else table.labels[train]
     preprocessing = Preprocessing.fit(
         table.features,
         config,
@@ -147,6 +154,8 @@ def make_party_data(
         # Whitened columns are as good for every penalty of a search, since P is diagonal in any case.
         0.0 if job.folds is not None else job.l2,
         train,
+        labels=labels,
+        counted=counted,
         separate=job.has_l1,
     )
     # A gradient has as many equations for the labels as there are terms.

@@ -114,6 +114,11 @@ class Account:
         if not self.ledger.add_training(self.dataset, n_equations, most):
             raise self._too_many_equations(n_equations, most)
 
+    def spend_counts(self, n_equations: int, most: int) -> None:
+        """Count what a bins job gives, before it leaves; see `check_training` for the arguments and the errors."""
+        if not self.ledger.add_counts(self.dataset, n_equations, most):
+            raise self._too_many_equations(n_equations, most)
+
     def _too_many_points(self, n_points: int, n_columns: int, what: str) -> PolicyError:
         given = len(self.ledger.entry(self.dataset).points)
         reserved = self.ledger.n_reserved(self.dataset)

@@ -85,7 +85,7 @@ def check_changed_rows(
     # Another job that begins at the same time sees these rows, or this job sees those of the other one.
     journal.set_facts(job_id, {fact: rows.content for fact, rows in used.items()})
     for fact, rows in used.items():
-        least = min(policy.min_changed_rows, int(MAX_SHARE * len(rows.rows)))
+        least = least_changed(policy, len(rows.rows))
         for other, difference in _differences(journal, job_id, job, fact, rows):
             if 0 < difference < least:
                 raise refusal(
@@ -95,6 +95,16 @@ def check_changed_rows(
                     " together would tell much about these few rows: use the same rows, change more of them, or give"
                     " a table of new rows a new dataset name",
                 )
+
+
+def least_changed(policy: Policy, n_rows: int) -> int:
+    """Return in how many rows a job must differ from another one, unless its rows are the same.
+
+    Args:
+        policy: the policy of this party.
+        n_rows: rows of the job.
+    """
+    return min(policy.min_changed_rows, int(MAX_SHARE * n_rows))
 
 
 def _differences(

@@ -22,7 +22,8 @@ log = logging.getLogger(__name__)
 
 JOBS = "jobs"
 """Name of the folder of all job folders, in the state folder."""
-MODEL, HISTORY, UNFINISHED_HISTORY = "model.json", "history.jsonl", "history.jsonl.partial"
+MODEL, BINS = "model.json", "bins.json"
+HISTORY, UNFINISHED_HISTORY = "history.jsonl", "history.jsonl.partial"
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ class JobFolder:
     def model(self) -> Path:
         """A party's part of the model; exists once the job has finished."""
         return self.path / MODEL
+
+    @property
+    def bins(self) -> Path:
+        """What a party gets to know in a bins job; exists once the job has finished."""
+        return self.path / BINS
 
     @property
     def history(self) -> Path:

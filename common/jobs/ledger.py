@@ -104,12 +104,18 @@ class Ledger:
         Raises:
             ConfigError: the ledger cannot be read or written. Nothing may be given then.
         """
+        return self._add_equations(dataset, n_equations, most, n_trainings=1)
 
+    def add_counts(self, dataset: str, n_equations: int, most: int) -> bool:
+        """Count the equations of a bins job, which is no training; see `add_training`."""
+        return self._add_equations(dataset, n_equations, most, n_trainings=0)
+
+    def _add_equations(self, dataset: str, n_equations: int, most: int, *, n_trainings: int) -> bool:
         def add(entry: Entry) -> Entry | None:
             equations = entry.equations + n_equations
             if equations > most:
                 return None
-            return replace(entry, trainings=entry.trainings + 1, equations=equations)
+            return replace(entry, trainings=entry.trainings + n_trainings, equations=equations)
 
         return self._change(dataset, add)
 

@@ -29,6 +29,7 @@ from trilateral.common.compute.engine import Engine, OpenEngine
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
+from trilateral.common.data.model.bins_file import BinsFile, save_bins
 from trilateral.common.data.model.model_file import NoModelError, PartyModel, load_model, save_model
 from trilateral.common.data.model.warm_start import warm_start
 from trilateral.common.data.party_data import (
@@ -48,6 +49,7 @@ from trilateral.common.data.tables.id_form import describe_changes, form_of
 from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.account import Account
+from trilateral.common.jobs.bins_job import BinsWork, counted_columns
 from trilateral.common.jobs.changed_rows import EVALUATED, TRAINED, UsedRows, check_changed_rows
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.history import History
@@ -68,6 +70,7 @@ from trilateral.common.jobs.policy import (
 from trilateral.common.jobs.process_jobs import ProcessJobs
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.jobs.runner import MachineRecord, MachineRunner
+from trilateral.common.jobs.trained_rows import TrainedRows
 from trilateral.common.observe.audit import Audit
 from trilateral.common.paillier.cipher import PartyCipher
 from trilateral.common.paillier.factory import make_cipher
@@ -80,6 +83,8 @@ from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.bounds import max_evaluations
 from trilateral.common.protocol.label_secrecy import draw_start
 from trilateral.common.protocol.messages import (
+    BinsResult,
+    CountsDue,
     EvaluationRecord,
     Machine,
     Message,
@@ -92,6 +97,7 @@ from trilateral.common.protocol.messages import (
 from trilateral.common.protocol.party import CheckPeer
 from trilateral.common.protocol.phases import Phase
 from trilateral.common.protocol.row_roles import Purpose, RoleExchange, RoleVector
+from trilateral.common.protocol.shares.bins import BinsData, Release
 from trilateral.common.rpc.access import calling
 from trilateral.common.rpc.calls import call_peer
 from trilateral.common.rpc.channel import Peer
@@ -125,6 +131,20 @@ class MakeMachine(Protocol):
             session: what the arithmetic of the job's protocol needs.
             phase: times the kinds of work.
             check_peer: refuses a peer with too many columns.
+        """
+        ...
+
+
+class MakeBins(Protocol):
+    """Makes a role's state machine for a bins job."""
+
+    def __call__(self, data: BinsData, seed: bytes, release: Release) -> Machine:
+        """Make the machine of one job.
+
+        Args:
+            data: this party's rows.
+            seed: the coordinator's part of the seed of the streams that it has in common with this party.
+            release: what the guest merges and tells the host.
         """
         ...
 
@@ -169,6 +189,7 @@ class PartyJobs(ProcessJobs):
         aligner: this role's side of all alignments.
         ledger: what the other party has learnt about this party's rows.
         open_engine: makes the engine of a session.
+        make_bins: makes this role's state machine for a bins job.
     """
 
     def __init__(
@@ -181,12 +202,15 @@ class PartyJobs(ProcessJobs):
         *,
         ledger: Ledger,
         open_engine: OpenEngine,
+        make_bins: MakeBins,
     ) -> None:
         super().__init__(config, audit)
         self._peers = self.metrics.peers = peers
         self._make_machine = make_machine
+        self._make_bins = make_bins
         self._aligner = aligner
         self._ledger = ledger
+        self._trained = TrainedRows(config.state, config.role)
         self._open_engine = open_engine
         self._scratch = ScratchSpace.of(config)
 
@@ -240,7 +264,7 @@ class PartyJobs(ProcessJobs):
 
     # --- the start
 
-    async def _open(self, key: JobKey, offer: OpenJob) -> None:
+    async def _open(self, key: JobKey, offer: OpenJob) -> None:  # noqa: PLR0915  It joins what the steps of a job need.
         job = offer.job
         job_id, known = await asyncio.to_thread(self._find_known, key, offer)
         caller, what = calling(), {"job": job.name, "run": key.run_id.hex()}
@@ -272,7 +296,23 @@ class PartyJobs(ProcessJobs):
         record = await asyncio.to_thread(self._begin_record, key, job, job_id, known)
         engine, scratch = self._open_engine(), self._scratch.open(self.role)
 
+        bins: BinsWork | None = None
+        if job.task == "bins":
+            bins = BinsWork(
+                job,
+                key.run_id,
+                permission,
+                lambda: self._account_of(job.dataset),
+                record=record,
+                trained=self._trained,
+            )
+
         async def begin() -> Machine:
+            if bins is not None:
+                with permission.recording():
+                    table, common = await self._read(runner, dataset, job, record, permission, scratch=scratch)
+                    await runner.in_thread(self._check_changed_rows, job, record, common, None)
+                    return await runner.in_thread(self._begin_bins, bins, table, dataset, offer.seed)
             # Nothing needs the key while the table is read.
             cipher = runner.beside(self._make_cipher, offer) if job.protocol == "paillier" else None
             with permission.recording():
@@ -282,7 +322,9 @@ class PartyJobs(ProcessJobs):
                 await runner.in_thread(release_freed_memory)
                 await runner.in_thread(record.check_columns, data.block.columns)
                 self._check_rows(job, data)
-                permission.account = JobAccount(job, key.run_id, record, lambda: self._account_of(job.dataset), data)
+                permission.account = JobAccount(
+                    job, key.run_id, record, lambda: self._account_of(job.dataset), data, trained=self._trained
+                )
                 await runner.in_thread(permission.account.open, self._quota)
             start = await runner.in_thread(self._start, job, record, data)
             is_secret = start is not None and job.protocol == "paillier"
@@ -314,6 +356,10 @@ class PartyJobs(ProcessJobs):
                     permission.count(message)
                 case EvaluationRecord():
                     record.write(message)
+                case CountsDue() if bins is not None:
+                    bins.count(message)
+                case BinsResult() if bins is not None:
+                    self._keep_bins(job, job_id, bins.file(message))
                 case Result() if permission.data is not None:
                     self._keep_result(
                         job,
@@ -356,6 +402,20 @@ class PartyJobs(ProcessJobs):
             save_model(path, model)
         self.journal.set_outcome(job_id, Outcome.FINISHED)
         _log_result(job, result)
+
+    def _begin_bins(self, bins: BinsWork, table: PartyTable, dataset: DatasetConfig, seed: bytes) -> Machine:
+        """Divide the table's columns into bins, and make the machine of a bins job."""
+        with self._naming(dataset):
+            data, release = bins.prepare(table, dataset, self.config.policy)
+        return self._make_bins(data, seed, release)
+
+    def _keep_bins(self, job: JobConfig, job_id: bytes, bins: BinsFile) -> None:
+        """Write what this party gets to know in a bins job, and then that the job has finished."""
+        path = self._folder(job).bins
+        with writing(self.role, path):
+            save_bins(path, bins)
+        self.journal.set_outcome(job_id, Outcome.FINISHED)
+        log.info("job %s: bins of %d columns written", job.name, len(bins.columns) + len(bins.host_columns))
 
     def _start(self, job: JobConfig, record: PartyRecord, data: PreparedData) -> FloatVector | None:
         """Return this party's first weights, the same in every session of a job; None for zero.
@@ -573,12 +633,15 @@ class PartyJobs(ProcessJobs):
 
         report_progress(Stage.PREPARING, 0, 1)
         with self._naming(dataset):
-            data = make_party_data(table, dataset.preprocessing, job, check, scratch, roles=roles)
+            counted = counted_columns(self.config.state, dataset, job, table)
+            data = make_party_data(table, dataset.preprocessing, job, check, scratch, roles=roles, counted=counted)
             check_labels(data.block, is_chosen=roles is not None and table.split is None)
+            rows, _ = split_rows(len(table.ids), job, roles)
+            labels = None if table.labels is None else table.labels[rows]
+            data = replace(data, row_sketch=self._trained.sketch(table.ids.take(rows), labels))
             if job.start_from is not None:
-                earlier = self._earlier_model(job.start_from)
-                rows, _ = split_rows(len(table.ids), job, roles)
-                columns, intercept = data.block.columns, data.preprocessing.intercept
+                earlier, columns = self._earlier_model(job.start_from), data.block.columns
+                intercept = data.preprocessing.intercept
                 start = record.start(lambda: warm_start(earlier, table.features, rows, columns, intercept=intercept))
                 data = replace(data, start=start)
         if few := describe_few_labels(data.block):

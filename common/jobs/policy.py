@@ -49,7 +49,8 @@ def check_offer(job: JobConfig, config: ProcessConfig, *, known: bool = False) -
         PolicyError: this party has no such dataset, or its policy does not allow the job.
     """
     role = config.role
-    if JobFolder(config.state, job.name).model.exists() and not known:
+    folder = JobFolder(config.state, job.name)
+    if (folder.model.exists() or folder.bins.exists()) and not known:
         raise NameTakenError(f"the {role} already has a job named {job.name}: choose another name")
     dataset = find_dataset(job.dataset, config.datasets, role)
     check_job(job, config.policy, dataset, role)
@@ -132,6 +133,15 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
             f"the {role} does not tell the other party what its split column says about each row: set `holdout` to a"
             " share of the rows in the job",
         )
+    if job.task == "bins":
+        if role is Role.HOST and policy.share_bins == "none":
+            raise refusal(
+                role,
+                "policy.share_bins",
+                "the guest may not see the labels in the host's bins: set it to `guest` at the host, or start no bins"
+                " job",
+            )
+        return  # No score of a hold-out row leaves.
     if role is Role.HOST and job.holdout != 0:
         if not policy.share_holdout_scores:
             raise refusal(

@@ -48,6 +48,8 @@ from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.messages import (
     Began,
     BeginRound,
+    BinsResult,
+    CountsDue,
     ElementPiece,
     Envelope,
     EvaluationRecord,
@@ -87,7 +89,7 @@ QUIET_SECONDS = 0.05
 coordinator's turn, and on one machine both parties would take the processors from it."""
 SINGLE = frozenset({Kind.SQUARES, Kind.LOSS})
 """Vectors of one ciphertext. Another vector follows them at once."""
-_WAITED_FOR = OpenJob | HoldoutScores | Failed | Result | JobEnded
+_WAITED_FOR = OpenJob | HoldoutScores | Failed | Result | BinsResult | JobEnded
 """What the event loop has to do before the machine goes on. It may refuse hold-out scores, and then this party must
 keep no result."""
 FAREWELL = 3.0
@@ -101,7 +103,9 @@ OnMessage: TypeAlias = Callable[[Message], None]
 """Called in the event loop with each message from the machine to its own process that is not a `MachineRecord`, and at
 the coordinator with each question that it sends (with an OpenJob once the party has accepted it). Called with a Failed
 before the peers are told."""
-MachineRecord: TypeAlias = Began | ObservationRecord | StepTaken | ScoresDue | EvaluationRecord | Result
+MachineRecord: TypeAlias = (
+    Began | ObservationRecord | StepTaken | ScoresDue | CountsDue | BinsResult | EvaluationRecord | Result
+)
 """What the process has to count or to keep before anything that depends on it leaves."""
 OnStage: TypeAlias = Callable[[Role, StageProgress], None]
 """Called at the coordinator when a party has come further before the first round."""
@@ -625,7 +629,9 @@ class MachineRunner:
     async def _post_and_wait(self, to: Role, message: Message) -> None:
         """Post a message for which the machine has to wait."""
         match message:
-            case Failed() | JobEnded(loss=None):  # The machine gives up; the runner ends the job and tells the peers.
+            case (
+                Failed() | JobEnded(loss=None, counted=False)
+            ):  # The machine gives up; the runner ends the job and tells the peers.
                 raise PeerError(message.reason)
             case OpenJob():
                 # The guest calls the host as soon as it has the job, so the host must have the job first.
@@ -636,7 +642,7 @@ class MachineRunner:
                 await self._links[to].room()
                 self._links[to].expect(message)
                 self._post(to, message)
-            case Result() | JobEnded():
+            case Result() | BinsResult() | JobEnded():
                 if isinstance(message, JobEnded):
                     self._on_message(message)
                 self._history.complete()
@@ -671,7 +677,7 @@ class MachineRunner:
                     self._links[to].send(message)
             case EvaluationRecord():
                 self._history.evaluate(message)
-            case Began() | ObservationRecord() | StepTaken() | ScoresDue():
+            case Began() | ObservationRecord() | StepTaken() | ScoresDue() | CountsDue():
                 pass  # kept
             case _:
                 self._links[to].send(message)

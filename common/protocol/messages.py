@@ -21,6 +21,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.batches import Batch
+from trilateral.common.protocol.binning import FineBins
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 from trilateral.common.protocol.row_roles import RolePiece
 
@@ -57,6 +58,8 @@ class Kind(StrEnum):
     """Shares of the gradient and of the losses, masked and rounded; each party to the coordinator."""
     WEIGHTS = "weights"
     """A party's share of the other's final weights; each party to the other."""
+    COUNTS = "counts"
+    """Shares of the counts of labels in the host's bins, in a bins job; host and coordinator to the guest."""
 
     DEALT_SLOPES = "dealt_slopes"
     """In the step of inference, corrections that turn streams into shares; coordinator to each party. See
@@ -83,6 +86,7 @@ ELEMENT_KINDS = SLOPE_KINDS | {
     Kind.DEALT,
     Kind.SUMS,
     Kind.WEIGHTS,
+    Kind.COUNTS,
 }
 """The kinds that consist of ring elements. All others consist of ciphertexts."""
 
@@ -444,7 +448,7 @@ class FinishJob:
 class OwnCovariance:
     """What the coordinator tells a party about the accuracy of its own weights."""
 
-    covariance: FloatVector
+    covariance: FloatVector = field(repr=False)
     """Covariance of the party's w in training units: the elements on and above the diagonal, row by row, with 6
     significant digits. Empty if the information cannot be inverted, or was not measured."""
     warnings: Sequence[str] = ()
@@ -452,8 +456,33 @@ class OwnCovariance:
 
 
 @dataclass(frozen=True)
+class BinSizes:
+    """Host to guest, in a bins job: its columns in fine bins, without names and bounds."""
+
+    columns: tuple[FineBins, ...]
+
+
+@dataclass(frozen=True)
+class MergedColumn:
+    """How fine bins of one of the host's columns were merged, and the labels in the merged bins."""
+
+    groups: tuple[int, ...]
+    """The number of the merged bin of each fine bin."""
+    n_positive: tuple[int, ...] = field(repr=False)
+    """Positive rows of each merged bin."""
+
+
+@dataclass(frozen=True)
+class MergedBins:
+    """Guest to host, in a bins job: what the guest's policy releases of the counts."""
+
+    columns: tuple[MergedColumn, ...]
+    """One for each of the host's columns, in their order; empty if the guest releases nothing."""
+
+
+@dataclass(frozen=True)
 class Finished:
-    """Party to coordinator: the party has made its part of the model."""
+    """Party to coordinator: the party has made its part of the model, or in a bins job has what it gets to know."""
 
 
 @dataclass(frozen=True)
@@ -543,6 +572,24 @@ class ScoresDue:
 
 
 @dataclass(frozen=True)
+class CountsDue:
+    """Party, in a bins job: numbers about its rows are about to leave. Count them before they do."""
+
+    equations: int
+    """How many equations they are, in the units of the ledger."""
+
+
+@dataclass(frozen=True)
+class BinsResult:
+    """Party, in a bins job: what it gets to know about the host's columns."""
+
+    bins: tuple[FineBins, ...]
+    """Their fine bins, one for each column."""
+    merged: tuple[MergedColumn, ...]
+    """How they were merged, and the labels in them; empty at a host to which the guest releases nothing."""
+
+
+@dataclass(frozen=True)
 class EvaluationRecord:
     """Guest: everything that it measured at w_e on the hold-out rows. Keep this for the model."""
 
@@ -577,13 +624,18 @@ class Result:
 
 @dataclass(frozen=True)
 class JobEnded:
-    """Coordinator: every party has its model (`loss` is set), or the job has failed."""
+    """Coordinator: every party has its result, or the job has failed.
+
+    A training that has finished has a loss. A bins job that has finished has `counted`.
+    """
 
     reason: str
     loss: float | None = None
     epochs: int = 0
     compared: tuple[ComparedPenalty, ...] = ()
     """The penalties of a cross-validation, the strongest first."""
+    counted: bool = False
+    """Whether a bins job has finished."""
 
 
 Message = (
@@ -605,6 +657,8 @@ Message = (
     | Waiting
     | RoundTimedOut
     | FinishJob
+    | BinSizes
+    | MergedBins
     | Finished
     | Failed
     | RoundReport
@@ -614,6 +668,8 @@ Message = (
     | StepTaken
     | ScoresDue
     | EvaluationRecord
+    | CountsDue
+    | BinsResult
     | Result
     | JobEnded
 )

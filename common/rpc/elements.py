@@ -37,8 +37,8 @@ MAX_ELEMENTS_BYTES = 7 * 512 * 1024
 MAX_HEADER_BYTES = 1024
 """Maximum bytes beside the elements of a request that stay in memory as long as the elements do."""
 ELEMENT_BYTES = 8
-SESSION_KINDS = frozenset({Kind.MASKED_COLUMNS, Kind.SUMS})
-"""Kinds that have the key SESSION: the first always, the second for the products with the labels."""
+SESSION_KINDS = frozenset({Kind.MASKED_COLUMNS, Kind.SUMS, Kind.COUNTS})
+"""Kinds that have the key SESSION: the second for the products with the labels, the others always."""
 DIGEST_KINDS = frozenset({Kind.MASKED_RESIDUAL, Kind.MASKED_SLOPES})
 """Kinds that travel with a digest."""
 
@@ -189,7 +189,7 @@ def decode_elements(request: ElementsRequest | rounds_pb2.SendElementsRequest) -
 def _decode_key(key: rounds_pb2.RoundKey, kind: Kind) -> RoundKey:
     if kind in SESSION_KINDS and not key.round and not key.attempt:
         return SESSION
-    if kind is Kind.MASKED_COLUMNS:
+    if kind in {Kind.MASKED_COLUMNS, Kind.COUNTS}:
         refuse(f"{kind} of a round")
     return decode_key(key)
 

@@ -33,8 +33,10 @@ from trilateral.common.pb.v1 import (
 )
 from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.batches import Batch
+from trilateral.common.protocol.binning import MAX_FINE_BINS, FineBins
 from trilateral.common.protocol.messages import (
     BeginRound,
+    BinSizes,
     ComparedPenalty,
     ElementPiece,
     Evaluation,
@@ -46,6 +48,8 @@ from trilateral.common.protocol.messages import (
     IdConfirmation,
     IdProof,
     Kind,
+    MergedBins,
+    MergedColumn,
     Message,
     OpenJob,
     OutOfRange,
@@ -61,6 +65,7 @@ from trilateral.common.protocol.messages import (
 )
 from trilateral.common.protocol.row_roles import ROLE_PIECE, Purpose, RolePiece
 from trilateral.common.protocol.shares.bounds import MAX_INFERENCE_COLUMNS, MAX_NORM_BITS
+from trilateral.common.protocol.shares.counting import MAX_FINE
 from trilateral.common.rpc.codec import (
     MAX_TOTAL,
     PACKAGE,
@@ -590,6 +595,42 @@ def _decode_evaluation(request: coordinator_pb2.ReportEvaluationRequest) -> Eval
     return Evaluation(decode_key(request.key), decode_float(request.log_loss, "log loss"), auc)
 
 
+def _encode_bin_sizes(message: BinSizes) -> Fields:
+    return {
+        "columns": [
+            guest_pb2.FineBins(n_rows=each.n_rows, ordered=each.ordered, has_missing=each.has_missing)
+            for each in message.columns
+        ]
+    }
+
+
+def _decode_bin_sizes(request: guest_pb2.SendBinSizesRequest) -> BinSizes:
+    columns = tuple(FineBins(tuple(each.n_rows), each.ordered, each.has_missing) for each in request.columns)
+    if not 0 < sum(len(each.n_rows) for each in columns) <= MAX_FINE:
+        refuse(f"{sum(len(each.n_rows) for each in columns)} fine bins; expected 1 to {MAX_FINE}")
+    for each in columns:
+        if not 2 <= len(each.n_rows) <= MAX_FINE_BINS + 1 or not 0 < sum(each.n_rows) <= MAX_TOTAL:
+            refuse(f"a column of {sum(each.n_rows)} rows in {len(each.n_rows)} fine bins")
+    return BinSizes(columns)
+
+
+def _encode_merged(message: MergedBins) -> Fields:
+    return {
+        "columns": [host_pb2.MergedColumn(groups=each.groups, n_positive=each.n_positive) for each in message.columns]
+    }
+
+
+def _decode_merged(request: host_pb2.SendMergedBinsRequest) -> MergedBins:
+    columns = tuple(MergedColumn(tuple(each.groups), tuple(each.n_positive)) for each in request.columns)
+    if sum(len(each.groups) for each in columns) > MAX_FINE:
+        refuse(f"merged bins of more than {MAX_FINE} fine bins")
+    for each in columns:
+        n_groups = len(each.n_positive)
+        if set(each.groups) != set(range(n_groups)) or max((*each.n_positive, 0)) > MAX_TOTAL:
+            refuse(f"a column of {len(each.groups)} fine bins and {n_groups} merged ones that do not fit together")
+    return MergedBins(columns)
+
+
 def _decode_finished(request: coordinator_pb2.ReportFinishedRequest) -> Finished:
     return Finished()
 
@@ -650,20 +691,22 @@ _BETWEEN_PARTIES = (
 ROUTES: tuple[Route, ...] = (
     _message("PartyService/OpenJob", _COORDINATOR, OpenJob, _encode_open, _decode_open),
     _message("PartyService/BeginRound", _COORDINATOR, BeginRound, _encode_begin, _decode_begin),
-    _elements("PartyService/SendElements", [Kind.DEALT, Kind.DEALT_SLOPES], _COORDINATOR),
+    _elements("PartyService/SendElements", [Kind.DEALT, Kind.DEALT_SLOPES, Kind.COUNTS], _COORDINATOR),
     _message("PartyService/FinishJob", _COORDINATOR, FinishJob, _encode_finish, _decode_finish),
     _message("PartyService/CheckJob", _COORDINATOR, Waiting, _encode_check, _decode_check),
     _message("PartyService/FailJob", _COORDINATOR, Failed, _encode_end, _decode_end),
     _message("HostService/ChallengeIds", _GUEST, IdChallenge, _encode_challenge, _decode_challenge),
     _message("HostService/ConfirmIds", _GUEST, IdConfirmation, _encode_confirmation, _decode_confirmation),
     _message("HostService/SendRowRoles", _GUEST, RolePiece, _encode_roles, _decode_roles),
+    _message("HostService/SendMergedBins", _GUEST, MergedBins, _encode_merged, _decode_merged),
     _message("HostService/ConfirmRows", _GUEST, RowsDone, _encode_rows_done, _decode_rows_done),
     _vectors("HostService/SendVector", {Kind.RESIDUAL: _GUEST, Kind.TOTAL_CHANGE: _GUEST}),
     _elements("HostService/SendElements", _BETWEEN_PARTIES, _GUEST),
     _message("GuestService/ProveIds", _HOST, IdProof, _encode_proof, _decode_proof),
     _message("GuestService/SendRowRoles", _HOST, RolePiece, _encode_roles, _decode_roles),
     _vectors("GuestService/SendVector", {Kind.SCORES: _HOST, Kind.SQUARES: _HOST, Kind.SCORE_CHANGE: _HOST}),
-    _elements("GuestService/SendElements", (*_BETWEEN_PARTIES, Kind.UNWEIGHTED_SLOPES), _HOST),
+    _elements("GuestService/SendElements", (*_BETWEEN_PARTIES, Kind.UNWEIGHTED_SLOPES, Kind.COUNTS), _HOST),
+    _message("GuestService/SendBinSizes", _HOST, BinSizes, _encode_bin_sizes, _decode_bin_sizes),
     _message("GuestService/SendHoldoutScores", _HOST, HoldoutScores, _encode_holdout, _decode_holdout),
     _message("CoordinatorService/ReportProgress", _PARTIES, StageProgress, _encode_stage, _decode_stage),
     _message("CoordinatorService/ReportAlignment", _GUEST, AlignmentProgress, _encode_alignment, _decode_alignment),

@@ -38,6 +38,8 @@ class Purpose(IntEnum):
     """What masks the shares of the products of columns and labels. Session, host and guest."""
     SHARES = 10
     """The host's shares of the weights, and the masks a and b. Round, coordinator alone."""
+    COUNTS = 16
+    """m: what masks the parts of the counts of labels in bins. Session, host and coordinator."""
     SLOPES = 11
     """e and g, and at the host e_c: what masks the slopes in the step of inference. Round, party and coordinator."""
     DEALT_SLOPES = 12

@@ -33,8 +33,10 @@ from trilateral.common.base.progress import Stage
 from trilateral.common.base.roles import Role
 from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.batches import Batch
+from trilateral.common.protocol.binning import FineBins
 from trilateral.common.protocol.messages import (
     BeginRound,
+    BinSizes,
     ElementPiece,
     Evaluation,
     Failed,
@@ -45,6 +47,8 @@ from trilateral.common.protocol.messages import (
     IdConfirmation,
     IdProof,
     Kind,
+    MergedBins,
+    MergedColumn,
     Message,
     OpenJob,
     OutOfRange,
@@ -84,6 +88,8 @@ SEEDS: list[Message] = [
     IdChallenge(bytes(32), 120, 3, bytes(32), 4),
     IdProof(bytes(32), bytes(32), 3, bytes(32)),
     IdConfirmation(bytes(32)),
+    BinSizes((FineBins((60, 40, 20), True, True), FineBins((70, 50), False))),
+    MergedBins((MergedColumn((0, 1, 1), (20, 30)), MergedColumn((0, 0), (50,)))),
     RolePiece(Purpose.SPLIT, True, 0, 4, bytes([0, 1, 2, 255])),
     HoldoutScores(KEY, 0, 2, STEP),
     Evaluation(KEY, 0.5, 0.75),

@@ -8,17 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.protocol import test_classes
 from tests.protocol.test_restarts import Journals, run_sessions
 from tests.protocol.test_schedules import run_shuffled
 from tests.protocol.test_shares_training import make_job, train, weigh
 from tests.support.shares_rounds import cut_small
-from tests.support.three_machines import make_machines, make_tables, run_machines
+from tests.support.three_machines import Tables, make_machines, make_tables, run_machines
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import Role
-from trilateral.common.config.job import JobConfig, Penalty, Sgd
+from trilateral.common.config.job import Penalty, Sgd
 from trilateral.common.paillier.keys import generate_private_key
 from trilateral.common.protocol.messages import (
     ELEMENT_KINDS,
+    SLOPE_KINDS,
     BeginRound,
     ElementPiece,
     Envelope,
@@ -28,27 +30,32 @@ from trilateral.common.protocol.messages import (
     RoundKey,
     RoundTimedOut,
 )
+from trilateral.common.shares.information import n_packed
 
 KEY = generate_private_key(384)
 """The jobs here have no key. The helpers ask for one."""
 LBFGS = make_job(epochs=5, evaluate_every=2)
-SEARCH = make_job(epochs=20, folds=2, search=[Penalty(l1=0.3), Penalty(l1=0.001, l2=0.02)])
+SEARCH = make_job(epochs=20, tolerance=1e-7, folds=2, search=[Penalty(l1=0.3), Penalty(l1=0.001, l2=0.02)])
 """The second penalty is far better, so rounding errors do not change the choice."""
 SGD = make_job(algorithm=Sgd(learning_rate=0.5), batch=25, epochs=2, evaluate_every=1)
 
 
-def name_of(job: JobConfig) -> str:
-    return job.algorithm.name if job.folds is None else "search"
+INFERENCE = make_job(epochs=5, inference=True)
+CLASSES = test_classes.make_job(epochs=15, tolerance=1e-7)
+JOBS = {"lbfgs": LBFGS, "sgd": SGD, "search": SEARCH, "inference": INFERENCE, "classes": CLASSES}
+CASES = [(name, bits) for name in JOBS for bits in (None, 6) if name != "classes" or bits is None]
 
 
-TABLES = {
-    (name_of(job), bits): weigh(make_tables(job, n_rows=150, n_host=2, n_guest=2), bits)
-    for job in (LBFGS, SGD, SEARCH)
-    for bits in (None, 6)
-}
-for _tables in TABLES.values():
-    _tables.start = None
-CASES = [(job, bits) for job in (LBFGS, SGD, SEARCH) for bits in (None, 6)]
+def make_tables_of(name: str, bits: int | None) -> Tables:
+    if name == "classes":
+        tables = test_classes.make_tables(CLASSES, n_rows=200)
+    else:
+        tables = weigh(make_tables(JOBS[name], n_rows=150, n_host=2, n_guest=2), bits)
+    tables.start = None
+    return tables
+
+
+TABLES = {(name, bits): make_tables_of(name, bits) for name, bits in CASES}
 EXPECTED: dict[tuple[str, int | None], FloatVector] = {}
 TOLERANCE = 5e-3
 """The bits that the parties drop from sums of a hundred rows move the weights by a tenth of this."""
@@ -58,37 +65,38 @@ TOLERANCE = 5e-3
 def _small_blocks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         cut_small(patch)
-        for job, bits in CASES:
-            name = name_of(job), bits
-            EXPECTED[name] = train(job, TABLES[name], KEY).coef
+        for name, bits in CASES:
+            EXPECTED[name, bits] = train(JOBS[name], TABLES[name, bits], KEY).coef
         yield
 
 
-def check(ended: JobEnded | None, results: dict[Role, Result], name: tuple[str, int | None]) -> None:
+def check(ended: JobEnded | None, results: dict[Role, Result], case: tuple[str, int | None]) -> None:
     assert ended is not None, "the machines stopped talking"
     assert ended.loss is not None, ended.reason
     coef = np.concatenate([results[Role.HOST].coef, results[Role.GUEST].coef])
-    np.testing.assert_allclose(coef, EXPECTED[name], rtol=0, atol=TOLERANCE)
+    np.testing.assert_allclose(coef, EXPECTED[case], rtol=0, atol=TOLERANCE)
+    for party, result in results.items():
+        told = result.inference
+        assert (told is None) != JOBS[case[0]].inference
+        assert told is None or len(told.covariance) == n_packed(len(results[party].coef))
 
 
-@pytest.mark.parametrize(("job", "bits"), CASES)
+@pytest.mark.parametrize(("name", "bits"), CASES)
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=12)
-def test_any_order_of_arrival_gives_the_same_model(job: JobConfig, bits: int | None, seed: int) -> None:
-    name = name_of(job), bits
-    ended, results = run_shuffled(make_machines(job, TABLES[name], KEY), random.Random(seed))
-    check(ended, results, name)
+def test_any_order_of_arrival_gives_the_same_model(name: str, bits: int | None, seed: int) -> None:
+    ended, results = run_shuffled(make_machines(JOBS[name], TABLES[name, bits], KEY), random.Random(seed))
+    check(ended, results, (name, bits))
 
 
-@pytest.mark.parametrize(("job", "bits"), CASES)
+@pytest.mark.parametrize(("name", "bits"), CASES)
 @given(seed=st.integers(0, 2**32), cuts=st.lists(st.integers(1, 400), max_size=6))
 @settings(max_examples=12)
 def test_sessions_that_break_off_anywhere_lead_to_the_same_model(
-    job: JobConfig, bits: int | None, seed: int, cuts: list[int]
+    name: str, bits: int | None, seed: int, cuts: list[int]
 ) -> None:
-    name = name_of(job), bits
-    journals: Journals = run_sessions(seed, cuts, job=job, tables=TABLES[name])
-    check(journals.ended, journals.results, name)
+    journals: Journals = run_sessions(seed, cuts, job=JOBS[name], tables=TABLES[name, bits])
+    check(journals.ended, journals.results, (name, bits))
 
 
 class _Deaf:
@@ -115,12 +123,18 @@ class _Deaf:
         return [Envelope(Role.COORDINATOR, RoundTimedOut(message.key))]
 
 
-@pytest.mark.parametrize("kind", sorted(ELEMENT_KINDS - {Kind.MASKED_COLUMNS, Kind.WEIGHTS}))
-@pytest.mark.parametrize("bits", [None, 6])
+@pytest.mark.parametrize(
+    ("kind", "bits"),
+    [
+        (kind, bits)
+        for kind in sorted(ELEMENT_KINDS - {Kind.MASKED_COLUMNS, Kind.WEIGHTS})
+        for bits in (None, 6)
+        if kind is not Kind.UNWEIGHTED_SLOPES or bits is not None
+    ],
+)
 def test_a_lost_vector_costs_an_attempt_and_not_the_model(kind: Kind, bits: int | None) -> None:
-    deaf = _Deaf(kind)
-    tables = TABLES["lbfgs", bits]
-    outcome = run_machines(make_machines(LBFGS, tables, KEY), tamper=deaf)
+    deaf, case = _Deaf(kind), ("inference" if kind in SLOPE_KINDS else "lbfgs", bits)
+    outcome = run_machines(make_machines(JOBS[case[0]], TABLES[case], KEY), tamper=deaf)
     assert len(deaf.dropped) == 2
     assert max(report.key.attempt for report in outcome.reports) > 1
-    check(outcome.ended, outcome.results, ("lbfgs", bits))
+    check(outcome.ended, outcome.results, case)

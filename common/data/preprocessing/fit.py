@@ -20,6 +20,7 @@ from trilateral.common.base.errors import DataError
 from trilateral.common.base.progress import Stage, report_progress
 from trilateral.common.config.dataset import (
     FOR_CATEGORIES,
+    ColumnBinning,
     ColumnPreprocessing,
     PreprocessingConfig,
     SplineConfig,
@@ -27,6 +28,7 @@ from trilateral.common.config.dataset import (
     Transform,
 )
 from trilateral.common.data.features import Categories, Column, Features
+from trilateral.common.data.preprocessing.bins import BinnedColumn, fit_bins
 from trilateral.common.data.preprocessing.categories import fit_text
 from trilateral.common.data.preprocessing.few_rows import MIN_ROWS, Leverage, is_constant, is_too_rare, leverage
 from trilateral.common.data.preprocessing.formulas import evaluate
@@ -61,7 +63,12 @@ directions, and to transform the rows."""
 
 
 def fit_columns(
-    features: Features, rows: Rows | None, config: PreprocessingConfig
+    features: Features,
+    rows: Rows | None,
+    config: PreprocessingConfig,
+    *,
+    labels: FloatVector | None = None,
+    counted: Mapping[str, BinnedColumn] | None = None,
 ) -> tuple[tuple[FittedColumn, ...], dict[str, str]]:
     """Fit every column of the table on the training rows.
 
@@ -69,6 +76,8 @@ def fit_columns(
         features: the table.
         rows: the training rows, in ascending order; None for all.
         config: the settings of the party.
+        labels: of the training rows, in {-1, +1}; None at the host.
+        counted: at the host, its columns in bins from a bins job, by name; None without such a job.
 
     Returns:
         The fitted columns, in the order of the table, and then the interactions; and why the other columns are left
@@ -85,7 +94,9 @@ def fit_columns(
         report_progress(Stage.PREPARING, number, N_PASSES * len(features.columns))
         values = _of_rows(column, rows)
         try:
-            if isinstance(values, Categories):
+            if config.binning is not None and config.binning.of_column(name).method != "none":
+                columns.append(_fit_bins(name, values, config.binning.of_column(name), labels, counted))
+            elif isinstance(values, Categories):
                 columns.append(fit_text(name, values, config))
             else:
                 columns.append(_fit_number(name, values[:], config.of_column(name)))
@@ -164,11 +175,39 @@ def _check_names(features: Features, config: PreprocessingConfig) -> None:
         for name in (one, other):
             if name not in features.columns:
                 raise DataError(f"`preprocessing.interactions` names {name!r}, which is not a feature")
+            if config.binning is not None and config.binning.of_column(name).method != "none":
+                raise DataError(
+                    f"`preprocessing.interactions` names {name!r}, which has bins: set `method: none` for it in"
+                    " `preprocessing.binning.columns`"
+                )
         if isinstance(features[one], Categories) and isinstance(features[other], Categories):
             raise DataError(
                 f"`preprocessing.interactions` names {one!r} and {other!r}, which are both categorical: one of them"
                 " must be a column of numbers"
             )
+    for name in config.binning.columns if config.binning is not None else ():
+        if name not in features.columns:
+            raise DataError(f"`preprocessing.binning.columns` names {name!r}, which is not a feature")
+
+
+def _fit_bins(
+    name: str,
+    values: Column,
+    config: ColumnBinning,
+    labels: FloatVector | None,
+    counted: Mapping[str, BinnedColumn] | None,
+) -> BinnedColumn:
+    """Fit a column in bins, or take it from a bins job, which has counted the labels in its bins."""
+    if labels is not None or not config.needs_labels:
+        return fit_bins(name, values, config, labels)
+    if counted is None:
+        raise UnusableError(
+            "bins that depend on labels, which this party does not have: name a bins job in"
+            " `preprocessing.binning.job`, or set `method: quantile` and `woe: false`"
+        )
+    if name not in counted:
+        raise ConstantError("no bins in the bins job of `preprocessing.binning.job`")
+    return counted[name].model_copy(update={"woe": config.woe})
 
 
 def fit_scales(

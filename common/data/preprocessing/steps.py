@@ -29,23 +29,28 @@ On the training rows, **the mean square of every training column is at most 1** 
 depends on this bound: by Cauchy-Schwarz, the inner product of a column with a vector d is at most n * rms(d).
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows, blocks_of
 from trilateral.common.base.errors import DataError
 from trilateral.common.base.progress import Stage, report_progress
 from trilateral.common.config.dataset import PreprocessingConfig
 from trilateral.common.data.features import Features
+from trilateral.common.data.preprocessing.bins import AnyBinned, BinnedColumn
 from trilateral.common.data.preprocessing.fit import N_PASSES, fit_columns, fit_scales, no_feature
 from trilateral.common.data.preprocessing.terms import ROWS_AT_A_TIME, AnyColumn, CategoryColumn, FittedColumn
 from trilateral.common.data.preprocessing.whitening import fit_whitening
 
-_COLUMNS = TypeAdapter(tuple[AnyColumn, ...])
+_COLUMNS = TypeAdapter(tuple[Annotated[AnyColumn | AnyBinned, Field(discriminator="kind")], ...])
+
+_SCORE_BITS = 17
+"""Bits of a rounded score below 16; see `common.protocol.evaluation.round_scores`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +83,8 @@ class Preprocessing:
         l2: float = 0.0,
         rows: Rows | None = None,
         *,
+        labels: FloatVector | None = None,
+        counted: Mapping[str, BinnedColumn] | None = None,
         separate: bool = False,
     ) -> Self:
         """Fit the steps on the training rows.
@@ -88,6 +95,8 @@ class Preprocessing:
             intercept: whether to add a column of ones.
             l2: the job's L2 penalty lambda, which affects whitening.
             rows: the training rows, in ascending order; all rows by default.
+            labels: of the training rows, for bins; None at the host.
+            counted: see `fit_columns`.
             separate: whether each training column must be one term, as an L1 penalty needs. The terms are then centred
                 as for whitening, and not whitened.
 
@@ -95,7 +104,7 @@ class Preprocessing:
             DataError: columns cannot be used: too large or too small to be squared, or too large without
                 standardisation; constant, if the settings refuse that. The text names them. Or no column is left.
         """
-        columns, left_out = fit_columns(features, rows, config)
+        columns, left_out = fit_columns(features, rows, config, labels=labels, counted=counted)
         if not columns:
             if not intercept:
                 raise no_feature(left_out)
@@ -139,9 +148,15 @@ class Preprocessing:
     def n_row_values(self) -> int:
         """How many values of a row determine its training columns.
 
-        Several terms may come from one column of the table, and whitening drops columns that depend on others.
+        Several terms may come from one column of the table, and whitening drops columns that depend on others. A column
+        in bins counts for the bits of its bin: a score, of 17 bits, may show them all to somebody who knows the
+        weights. The sum is rounded up.
         """
-        return min(len(self.features), self._rank)
+        bits = {
+            column.name: math.log2(len(column.bins) + 1) for column in self.columns if isinstance(column, BinnedColumn)
+        }
+        n_values = sum(min(bits.get(name, _SCORE_BITS) / _SCORE_BITS, 1.0) for name in self.features)
+        return min(math.ceil(round(n_values, 9)), self._rank)
 
     @property
     def _rank(self) -> int:

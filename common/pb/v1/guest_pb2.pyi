@@ -105,3 +105,63 @@ class SendHoldoutScoresResponse(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___SendHoldoutScoresResponse: typing_extensions.TypeAlias = SendHoldoutScoresResponse
+
+@typing.final
+class SendBinSizesRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    COLUMNS_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
+    @property
+    def columns(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___FineBins]: ...
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
+        columns: collections.abc.Iterable[Global___FineBins] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["columns", b"columns", "job", b"job", "run_id", b"run_id"]) -> None: ...
+
+Global___SendBinSizesRequest: typing_extensions.TypeAlias = SendBinSizesRequest
+
+@typing.final
+class FineBins(google.protobuf.message.Message):
+    """One of the host's columns in fine bins, without its name and bounds."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    N_ROWS_FIELD_NUMBER: builtins.int
+    ORDERED_FIELD_NUMBER: builtins.int
+    HAS_MISSING_FIELD_NUMBER: builtins.int
+    ordered: builtins.bool
+    """as bins of numbers are"""
+    has_missing: builtins.bool
+    """whether the last bin is that of missing values"""
+    @property
+    def n_rows(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """training rows of each bin"""
+
+    def __init__(
+        self,
+        *,
+        n_rows: collections.abc.Iterable[builtins.int] | None = ...,
+        ordered: builtins.bool = ...,
+        has_missing: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["has_missing", b"has_missing", "n_rows", b"n_rows", "ordered", b"ordered"]) -> None: ...
+
+Global___FineBins: typing_extensions.TypeAlias = FineBins
+
+@typing.final
+class SendBinSizesResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___SendBinSizesResponse: typing_extensions.TypeAlias = SendBinSizesResponse

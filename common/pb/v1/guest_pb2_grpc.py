@@ -56,6 +56,11 @@ class GuestServiceStub(object):
                 request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsRequest.SerializeToString,
                 response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsResponse.FromString,
                 _registered_method=True)
+        self.SendBinSizes = channel.unary_unary(
+                '/trilateral.v1.GuestService/SendBinSizes',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.SendBinSizesRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.SendBinSizesResponse.FromString,
+                _registered_method=True)
         self.SendHoldoutScores = channel.unary_unary(
                 '/trilateral.v1.GuestService/SendHoldoutScores',
                 request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.SendHoldoutScoresRequest.SerializeToString,
@@ -95,6 +100,13 @@ class GuestServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SendBinSizes(self, request, context):
+        """Takes the sizes of the host's fine bins, in a bins job.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SendHoldoutScores(self, request, context):
         """Takes a chunk of u_A of the hold-out rows in clear, if the host's configuration permits it.
         """
@@ -124,6 +136,11 @@ def add_GuestServiceServicer_to_server(servicer, server):
                     servicer.SendElements,
                     request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsRequest.FromString,
                     response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsResponse.SerializeToString,
+            ),
+            'SendBinSizes': grpc.unary_unary_rpc_method_handler(
+                    servicer.SendBinSizes,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.SendBinSizesRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.SendBinSizesResponse.SerializeToString,
             ),
             'SendHoldoutScores': grpc.unary_unary_rpc_method_handler(
                     servicer.SendHoldoutScores,
@@ -240,6 +257,33 @@ class GuestService(object):
             '/trilateral.v1.GuestService/SendElements',
             trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsRequest.SerializeToString,
             trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SendBinSizes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/trilateral.v1.GuestService/SendBinSizes',
+            trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.SendBinSizesRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.SendBinSizesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -90,6 +90,22 @@ _GuestServiceSendElementsType = typing_extensions.TypeVar(
     ],
 )
 
+_GuestServiceSendBinSizesType = typing_extensions.TypeVar(
+    '_GuestServiceSendBinSizesType',
+    grpc.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.guest_pb2.SendBinSizesRequest,
+        trilateral.common.pb.v1.guest_pb2.SendBinSizesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.guest_pb2.SendBinSizesRequest,
+        trilateral.common.pb.v1.guest_pb2.SendBinSizesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.guest_pb2.SendBinSizesRequest,
+        trilateral.common.pb.v1.guest_pb2.SendBinSizesResponse,
+    ],
+)
+
 _GuestServiceSendHoldoutScoresType = typing_extensions.TypeVar(
     '_GuestServiceSendHoldoutScoresType',
     grpc.UnaryUnaryMultiCallable[
@@ -106,7 +122,7 @@ _GuestServiceSendHoldoutScoresType = typing_extensions.TypeVar(
     ],
 )
 
-class GuestServiceStub(typing.Generic[_GuestServiceProveIdsType, _GuestServiceSendRowRolesType, _GuestServiceSendVectorType, _GuestServiceSendElementsType, _GuestServiceSendHoldoutScoresType]):
+class GuestServiceStub(typing.Generic[_GuestServiceProveIdsType, _GuestServiceSendRowRolesType, _GuestServiceSendVectorType, _GuestServiceSendElementsType, _GuestServiceSendBinSizesType, _GuestServiceSendHoldoutScoresType]):
     """The host's calls at the guest."""
 
     @typing.overload
@@ -126,6 +142,10 @@ class GuestServiceStub(typing.Generic[_GuestServiceProveIdsType, _GuestServiceSe
         grpc.StreamUnaryMultiCallable[
             trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
             trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            trilateral.common.pb.v1.guest_pb2.SendBinSizesRequest,
+            trilateral.common.pb.v1.guest_pb2.SendBinSizesResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             trilateral.common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
@@ -152,6 +172,10 @@ class GuestServiceStub(typing.Generic[_GuestServiceProveIdsType, _GuestServiceSe
             trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            trilateral.common.pb.v1.guest_pb2.SendBinSizesRequest,
+            trilateral.common.pb.v1.guest_pb2.SendBinSizesResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             trilateral.common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
             trilateral.common.pb.v1.guest_pb2.SendHoldoutScoresResponse,
         ],
@@ -168,6 +192,9 @@ class GuestServiceStub(typing.Generic[_GuestServiceProveIdsType, _GuestServiceSe
 
     SendElements: _GuestServiceSendElementsType
     """Streams masked columns, scores or residuals, or the host's share of the guest's final weights."""
+
+    SendBinSizes: _GuestServiceSendBinSizesType
+    """Takes the sizes of the host's fine bins, in a bins job."""
 
     SendHoldoutScores: _GuestServiceSendHoldoutScoresType
     """Takes a chunk of u_A of the hold-out rows in clear, if the host's configuration permits it."""
@@ -188,6 +215,10 @@ GuestServiceAsyncStub: typing_extensions.TypeAlias = GuestServiceStub[
     grpc.aio.StreamUnaryMultiCallable[
         trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
         trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.guest_pb2.SendBinSizesRequest,
+        trilateral.common.pb.v1.guest_pb2.SendBinSizesResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         trilateral.common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
@@ -229,6 +260,14 @@ class GuestServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.rounds_pb2.SendElementsResponse, collections.abc.Awaitable[trilateral.common.pb.v1.rounds_pb2.SendElementsResponse]]:
         """Streams masked columns, scores or residuals, or the host's share of the guest's final weights."""
+
+    @abc.abstractmethod
+    def SendBinSizes(
+        self,
+        request: trilateral.common.pb.v1.guest_pb2.SendBinSizesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[trilateral.common.pb.v1.guest_pb2.SendBinSizesResponse, collections.abc.Awaitable[trilateral.common.pb.v1.guest_pb2.SendBinSizesResponse]]:
+        """Takes the sizes of the host's fine bins, in a bins job."""
 
     @abc.abstractmethod
     def SendHoldoutScores(

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from trilateral.common.pb.v1 import rounds_pb2 as trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"trilateral/common/pb/v1/host.proto\x12\rtrilateral.v1\x1a$trilateral/common/pb/v1/rounds.proto\"\x9c\x01\n\x13\x43hallengeIdsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\x0e\n\x06n_rows\x18\x03 \x01(\x04\x12\x11\n\tn_columns\x18\x04 \x01(\r\x12\x0c\n\x04seed\x18\x05 \x01(\x0c\x12\x18\n\x0bweight_bits\x18\x06 \x01(\rH\x00\x88\x01\x01\x42\x0e\n\x0c_weight_bits\"\x16\n\x14\x43hallengeIdsResponse\"@\n\x11\x43onfirmIdsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\"\x14\n\x12\x43onfirmIdsResponse\"g\n\x12\x43onfirmRowsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12$\n\x03key\x18\x02 \x01(\x0b\x32\x17.trilateral.v1.RoundKey\x12\x0e\n\x06n_rows\x18\x03 \x01(\x04\"\x15\n\x13\x43onfirmRowsResponse2\x98\x04\n\x0bHostService\x12W\n\x0c\x43hallengeIds\x12\".trilateral.v1.ChallengeIdsRequest\x1a#.trilateral.v1.ChallengeIdsResponse\x12Q\n\nConfirmIds\x12 .trilateral.v1.ConfirmIdsRequest\x1a!.trilateral.v1.ConfirmIdsResponse\x12W\n\x0cSendRowRoles\x12\".trilateral.v1.SendRowRolesRequest\x1a#.trilateral.v1.SendRowRolesResponse\x12T\n\x0b\x43onfirmRows\x12!.trilateral.v1.ConfirmRowsRequest\x1a\".trilateral.v1.ConfirmRowsResponse\x12S\n\nSendVector\x12 .trilateral.v1.SendVectorRequest\x1a!.trilateral.v1.SendVectorResponse(\x01\x12Y\n\x0cSendElements\x12\".trilateral.v1.SendElementsRequest\x1a#.trilateral.v1.SendElementsResponse(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"trilateral/common/pb/v1/host.proto\x12\rtrilateral.v1\x1a$trilateral/common/pb/v1/rounds.proto\"\x9c\x01\n\x13\x43hallengeIdsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\x0e\n\x06n_rows\x18\x03 \x01(\x04\x12\x11\n\tn_columns\x18\x04 \x01(\r\x12\x0c\n\x04seed\x18\x05 \x01(\x0c\x12\x18\n\x0bweight_bits\x18\x06 \x01(\rH\x00\x88\x01\x01\x42\x0e\n\x0c_weight_bits\"\x16\n\x14\x43hallengeIdsResponse\"@\n\x11\x43onfirmIdsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\"\x14\n\x12\x43onfirmIdsResponse\"g\n\x12\x43onfirmRowsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12$\n\x03key\x18\x02 \x01(\x0b\x32\x17.trilateral.v1.RoundKey\x12\x0e\n\x06n_rows\x18\x03 \x01(\x04\"\x15\n\x13\x43onfirmRowsResponse\"b\n\x15SendMergedBinsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12,\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x1b.trilateral.v1.MergedColumn\"2\n\x0cMergedColumn\x12\x0e\n\x06groups\x18\x01 \x03(\r\x12\x12\n\nn_positive\x18\x02 \x03(\x04\"\x18\n\x16SendMergedBinsResponse2\xf7\x04\n\x0bHostService\x12W\n\x0c\x43hallengeIds\x12\".trilateral.v1.ChallengeIdsRequest\x1a#.trilateral.v1.ChallengeIdsResponse\x12Q\n\nConfirmIds\x12 .trilateral.v1.ConfirmIdsRequest\x1a!.trilateral.v1.ConfirmIdsResponse\x12W\n\x0cSendRowRoles\x12\".trilateral.v1.SendRowRolesRequest\x1a#.trilateral.v1.SendRowRolesResponse\x12]\n\x0eSendMergedBins\x12$.trilateral.v1.SendMergedBinsRequest\x1a%.trilateral.v1.SendMergedBinsResponse\x12T\n\x0b\x43onfirmRows\x12!.trilateral.v1.ConfirmRowsRequest\x1a\".trilateral.v1.ConfirmRowsResponse\x12S\n\nSendVector\x12 .trilateral.v1.SendVectorRequest\x1a!.trilateral.v1.SendVectorResponse(\x01\x12Y\n\x0cSendElements\x12\".trilateral.v1.SendElementsRequest\x1a#.trilateral.v1.SendElementsResponse(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,6 +44,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CONFIRMROWSREQUEST']._serialized_end=465
   _globals['_CONFIRMROWSRESPONSE']._serialized_start=467
   _globals['_CONFIRMROWSRESPONSE']._serialized_end=488
-  _globals['_HOSTSERVICE']._serialized_start=491
-  _globals['_HOSTSERVICE']._serialized_end=1027
+  _globals['_SENDMERGEDBINSREQUEST']._serialized_start=490
+  _globals['_SENDMERGEDBINSREQUEST']._serialized_end=588
+  _globals['_MERGEDCOLUMN']._serialized_start=590
+  _globals['_MERGEDCOLUMN']._serialized_end=640
+  _globals['_SENDMERGEDBINSRESPONSE']._serialized_start=642
+  _globals['_SENDMERGEDBINSRESPONSE']._serialized_end=666
+  _globals['_HOSTSERVICE']._serialized_start=669
+  _globals['_HOSTSERVICE']._serialized_end=1300
 # @@protoc_insertion_point(module_scope)

@@ -4,7 +4,9 @@ isort:skip_file
 """
 
 import builtins
+import collections.abc
 import google.protobuf.descriptor
+import google.protobuf.internal.containers
 import google.protobuf.message
 import sys
 import trilateral.common.pb.v1.rounds_pb2
@@ -131,3 +133,63 @@ class ConfirmRowsResponse(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___ConfirmRowsResponse: typing_extensions.TypeAlias = ConfirmRowsResponse
+
+@typing.final
+class SendMergedBinsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    COLUMNS_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
+    @property
+    def columns(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___MergedColumn]:
+        """one for each of the host's columns; none if the guest releases nothing"""
+
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
+        columns: collections.abc.Iterable[Global___MergedColumn] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["columns", b"columns", "job", b"job", "run_id", b"run_id"]) -> None: ...
+
+Global___SendMergedBinsRequest: typing_extensions.TypeAlias = SendMergedBinsRequest
+
+@typing.final
+class MergedColumn(google.protobuf.message.Message):
+    """How fine bins of a column were merged, and the labels in the merged bins."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUPS_FIELD_NUMBER: builtins.int
+    N_POSITIVE_FIELD_NUMBER: builtins.int
+    @property
+    def groups(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """the merged bin of each fine bin, from 0 up"""
+
+    @property
+    def n_positive(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """positive rows of each merged bin"""
+
+    def __init__(
+        self,
+        *,
+        groups: collections.abc.Iterable[builtins.int] | None = ...,
+        n_positive: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["groups", b"groups", "n_positive", b"n_positive"]) -> None: ...
+
+Global___MergedColumn: typing_extensions.TypeAlias = MergedColumn
+
+@typing.final
+class SendMergedBinsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___SendMergedBinsResponse: typing_extensions.TypeAlias = SendMergedBinsResponse

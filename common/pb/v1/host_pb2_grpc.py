@@ -51,6 +51,11 @@ class HostServiceStub(object):
                 request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendRowRolesRequest.SerializeToString,
                 response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendRowRolesResponse.FromString,
                 _registered_method=True)
+        self.SendMergedBins = channel.unary_unary(
+                '/trilateral.v1.HostService/SendMergedBins',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.SendMergedBinsRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.SendMergedBinsResponse.FromString,
+                _registered_method=True)
         self.ConfirmRows = channel.unary_unary(
                 '/trilateral.v1.HostService/ConfirmRows',
                 request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.ConfirmRowsRequest.SerializeToString,
@@ -88,6 +93,13 @@ class HostServiceServicer(object):
 
     def SendRowRoles(self, request, context):
         """Takes what rows are for, if a column of a party decides it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SendMergedBins(self, request, context):
+        """Takes what the guest releases of the labels in the host's bins, in a bins job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -131,6 +143,11 @@ def add_HostServiceServicer_to_server(servicer, server):
                     servicer.SendRowRoles,
                     request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendRowRolesRequest.FromString,
                     response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendRowRolesResponse.SerializeToString,
+            ),
+            'SendMergedBins': grpc.unary_unary_rpc_method_handler(
+                    servicer.SendMergedBins,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.SendMergedBinsRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.SendMergedBinsResponse.SerializeToString,
             ),
             'ConfirmRows': grpc.unary_unary_rpc_method_handler(
                     servicer.ConfirmRows,
@@ -230,6 +247,33 @@ class HostService(object):
             '/trilateral.v1.HostService/SendRowRoles',
             trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendRowRolesRequest.SerializeToString,
             trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendRowRolesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SendMergedBins(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/trilateral.v1.HostService/SendMergedBins',
+            trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.SendMergedBinsRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_host__pb2.SendMergedBinsResponse.FromString,
             options,
             channel_credentials,
             insecure,

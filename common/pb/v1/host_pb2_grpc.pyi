@@ -74,6 +74,22 @@ _HostServiceSendRowRolesType = typing_extensions.TypeVar(
     ],
 )
 
+_HostServiceSendMergedBinsType = typing_extensions.TypeVar(
+    '_HostServiceSendMergedBinsType',
+    grpc.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.host_pb2.SendMergedBinsRequest,
+        trilateral.common.pb.v1.host_pb2.SendMergedBinsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.host_pb2.SendMergedBinsRequest,
+        trilateral.common.pb.v1.host_pb2.SendMergedBinsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.host_pb2.SendMergedBinsRequest,
+        trilateral.common.pb.v1.host_pb2.SendMergedBinsResponse,
+    ],
+)
+
 _HostServiceConfirmRowsType = typing_extensions.TypeVar(
     '_HostServiceConfirmRowsType',
     grpc.UnaryUnaryMultiCallable[
@@ -122,7 +138,7 @@ _HostServiceSendElementsType = typing_extensions.TypeVar(
     ],
 )
 
-class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceConfirmIdsType, _HostServiceSendRowRolesType, _HostServiceConfirmRowsType, _HostServiceSendVectorType, _HostServiceSendElementsType]):
+class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceConfirmIdsType, _HostServiceSendRowRolesType, _HostServiceSendMergedBinsType, _HostServiceConfirmRowsType, _HostServiceSendVectorType, _HostServiceSendElementsType]):
     """The guest's calls at the host."""
 
     @typing.overload
@@ -138,6 +154,10 @@ class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceC
         grpc.UnaryUnaryMultiCallable[
             trilateral.common.pb.v1.rounds_pb2.SendRowRolesRequest,
             trilateral.common.pb.v1.rounds_pb2.SendRowRolesResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            trilateral.common.pb.v1.host_pb2.SendMergedBinsRequest,
+            trilateral.common.pb.v1.host_pb2.SendMergedBinsResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             trilateral.common.pb.v1.host_pb2.ConfirmRowsRequest,
@@ -168,6 +188,10 @@ class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceC
             trilateral.common.pb.v1.rounds_pb2.SendRowRolesResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            trilateral.common.pb.v1.host_pb2.SendMergedBinsRequest,
+            trilateral.common.pb.v1.host_pb2.SendMergedBinsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             trilateral.common.pb.v1.host_pb2.ConfirmRowsRequest,
             trilateral.common.pb.v1.host_pb2.ConfirmRowsResponse,
         ],
@@ -190,6 +214,9 @@ class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceC
     SendRowRoles: _HostServiceSendRowRolesType
     """Takes what rows are for, if a column of a party decides it."""
 
+    SendMergedBins: _HostServiceSendMergedBinsType
+    """Takes what the guest releases of the labels in the host's bins, in a bins job."""
+
     ConfirmRows: _HostServiceConfirmRowsType
     """The guest is done with the first rows of the scores in a round without gradient, so the host may send further ones."""
 
@@ -211,6 +238,10 @@ HostServiceAsyncStub: typing_extensions.TypeAlias = HostServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         trilateral.common.pb.v1.rounds_pb2.SendRowRolesRequest,
         trilateral.common.pb.v1.rounds_pb2.SendRowRolesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.host_pb2.SendMergedBinsRequest,
+        trilateral.common.pb.v1.host_pb2.SendMergedBinsResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         trilateral.common.pb.v1.host_pb2.ConfirmRowsRequest,
@@ -252,6 +283,14 @@ class HostServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.rounds_pb2.SendRowRolesResponse, collections.abc.Awaitable[trilateral.common.pb.v1.rounds_pb2.SendRowRolesResponse]]:
         """Takes what rows are for, if a column of a party decides it."""
+
+    @abc.abstractmethod
+    def SendMergedBins(
+        self,
+        request: trilateral.common.pb.v1.host_pb2.SendMergedBinsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[trilateral.common.pb.v1.host_pb2.SendMergedBinsResponse, collections.abc.Awaitable[trilateral.common.pb.v1.host_pb2.SendMergedBinsResponse]]:
+        """Takes what the guest releases of the labels in the host's bins, in a bins job."""
 
     @abc.abstractmethod
     def ConfirmRows(

@@ -40,6 +40,19 @@ def train(
             _follow(settings, job_settings, config)
 
 
+def bins(
+    job: Annotated[Path, typer.Argument(metavar="JOB.yaml", help="File with the options of the job.")],
+    config: ConfigOption,
+) -> None:
+    """Count the labels in the bins of the host's columns, with the rows and the split of a job, without training."""
+    from trilateral.common.config.load import load_job, load_process_config
+
+    with public_errors():
+        settings = load_process_config(config)
+        counting = load_job(job).model_copy(update={"task": "bins"})
+        _follow(settings, type(counting).model_validate(counting.model_dump()), config)
+
+
 def watch(job: JobArgument, config: ConfigOption) -> None:
     """Follow a job until it ends. Ctrl-C leaves the job running."""
     from trilateral.common.config.load import load_process_config
@@ -129,6 +142,11 @@ def _follow(settings: "ProcessConfig", job: "str | JobConfig", config: Path) -> 
         typer.echo(f"error: {error}", err=True)
         typer.echo(on_again, err=True)
         raise typer.Exit(ExitCode.LOST_CONTACT) from None
+    if final.loss is None and final.round == 0:  # A bins job trains nothing.
+        typer.echo(f"finished {name} in {duration(final.seconds)}; {final.detail}")
+        if settings.role is not Role.COORDINATOR:
+            typer.echo(f"to see the bins, run: {command_line('model', 'bins', name, '--config', config)}")
+        return
     loss = "unknown" if final.loss is None else decimal(final.loss, 6)
     typer.echo(f"finished {name}: loss {loss} after {final.round} rounds in {duration(final.seconds)}; {final.detail}")
     if settings.role is not Role.COORDINATOR:

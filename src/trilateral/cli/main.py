@@ -24,6 +24,7 @@ for command in (
     process.healthcheck,
     estimate.estimate,
     jobs.train,
+    jobs.bins,
     jobs.watch,
     jobs.status,
     jobs.stop,

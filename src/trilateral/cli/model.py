@@ -31,6 +31,14 @@ ConfigOption = Annotated[
 ]
 
 
+ClassOption = Annotated[
+    str | None,
+    typer.Option(
+        "--class",
+        metavar="CLASS",
+        help="In a model of several classes: the value of the label or, at the host, the number of the class.",
+    ),
+]
 ScoresOption = Annotated[
     list[Path] | None,
     typer.Option("--scores", metavar="FILE", help="Scores by the first model, then by the second, from `predict`."),
@@ -74,14 +82,7 @@ def export(
             "preprocessing as PMML or ONNX.",
         ),
     ],
-    of_class: Annotated[
-        str | None,
-        typer.Option(
-            "--class",
-            metavar="CLASS",
-            help="In a model of several classes: the value of the label or, at the host, the number of the class.",
-        ),
-    ] = None,
+    of_class: ClassOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Write a part for other programs: its weights, or everything that computes its scores."""
@@ -104,12 +105,86 @@ def export(
 
 
 @app.command()
+def bins(model: ModelArgument, config: ConfigOption = None) -> None:
+    """Print the bins of a bins job or of a model, with event rates, weights of evidence and information values."""
+    from rich.console import Console
+
+    from trilateral.cli.bins import print_bins
+    from trilateral.common.data.model.bins_file import load_bins
+    from trilateral.common.data.model.model_file import load_model
+
+    with public_errors():
+        path = _find(model, config)
+        of_bins_job = path.with_name("bins.json")
+        is_bins_job = path.name == "bins.json" or (of_bins_job.exists() and not path.exists())
+        source = load_bins(of_bins_job) if is_bins_job else load_model(path)
+        print_bins(source, Console())
+
+
+@app.command()
+def scorecard(
+    model: ModelArgument,
+    *,
+    base_score: Annotated[float, typer.Option("--base-score", help="Points at the base odds.")] = 600.0,
+    base_odds: Annotated[
+        float, typer.Option("--base-odds", min=1e-9, help="Odds of the negative to the positive label.")
+    ] = 50.0,
+    pdo: Annotated[float, typer.Option("--pdo", min=1e-9, help="Points that double the odds.")] = 20.0,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="File to write, .csv or .json, besides the table.")
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Print the points of your own organisation's bins. The points of both parties add up to a person's total."""
+    from rich.console import Console
+
+    from trilateral.cli.bins import print_scorecard
+    from trilateral.common.base.files import write_whole
+    from trilateral.common.data.model.model_file import load_model
+    from trilateral.common.data.model.scorecard import Scale, scorecard, scorecard_csv, scorecard_json
+
+    with public_errors():
+        part, scale = load_model(_find(model, config)), Scale(base_score, base_odds, pdo)
+        rows = scorecard(part, scale)
+        if out is not None:
+            if out.suffix not in {".csv", ".json"}:
+                raise ConfigError(f"--out {out}: the name must end in .csv or .json")
+            if out.exists():
+                raise ConfigError(f"--out {out}: the file exists: choose another name, or remove the file")
+            text = scorecard_csv(rows) if out.suffix == ".csv" else scorecard_json(part, scale, rows)
+            try:
+                write_whole(out, text)
+            except OSError as error:
+                raise ConfigError(f"--out {out}: cannot be written: {explain(error, out)}") from error
+        print_scorecard(rows, Console())
+        if part.job.protocol == "paillier":
+            typer.echo(
+                "note: the scores are those of the Taylor loss, so the odds are not those of a logistic regression"
+            )
+
+
+@app.command()
+def select(model: ModelArgument, config: ConfigOption = None) -> None:
+    """Print information value, weight, variance inflation and correlation of your own organisation's terms."""
+    from rich.console import Console
+
+    from trilateral.cli.bins import print_candidates
+    from trilateral.common.data.model.model_file import load_model
+    from trilateral.common.data.model.scorecard import candidates
+
+    with public_errors():
+        print_candidates(candidates(load_model(_find(model, config))), Console())
+
+
+@app.command()
 def compare(
     first: ModelArgument,
     second: ModelArgument,
+    *,
     config: ConfigOption = None,
     scores: ScoresOption = None,
     labels: LabelsOption = None,
+    of_class: ClassOption = None,
 ) -> None:
     """Print two models side by side: weights and, at the guest, the quality.
 
@@ -122,12 +197,12 @@ def compare(
     from trilateral.common.data.model.model_file import load_model
 
     with public_errors():
-        parts = load_model(_find(first, config)).one(None), load_model(_find(second, config)).one(None)
-        print_comparison(*parts, Console())
-        if scores or labels:
-            if scores is None or len(scores) != 2:
-                raise ConfigError("--scores: give two files, one of each model: --scores FIRST --scores SECOND")
-            of_labels = None if labels is None else (labels, _dataset(labels, config))
+        if (scores or labels is not None) and len(scores or []) != 2:
+            raise ConfigError("--scores: give two files, one of each model: --scores FIRST --scores SECOND")
+        of_labels = None if labels is None else (labels, _dataset(labels, config))
+        one, other = (load_model(_find(model, config)).one(of_class) for model in (first, second))
+        print_comparison(one, other, Console())
+        if scores:
             print_scores_of_two(scores[0], scores[1], of_labels, Console())
 
 
@@ -154,6 +229,8 @@ def drift(
     from trilateral.common.data.model.model_file import load_model
 
     with public_errors():
+        if labels is not None and scores is None:
+            raise ConfigError("--labels needs the scores of the rows: give --scores")
         if dataset is None and scores is None:
             raise ConfigError("there are no rows to compare: give --dataset, --scores or both")
         part, console = load_model(_find(model, config)), Console()
@@ -161,9 +238,7 @@ def drift(
             print_column_shift(part, _dataset(dataset, config), dataset, console)
         if scores is not None:
             print_score_shift(part, scores, console)
-        if labels is not None:
-            if scores is None:
-                raise ConfigError("--labels needs the scores of the rows: give --scores")
+        if labels is not None and scores is not None:
             print_calibration_drift(part, scores, _dataset(labels, config), labels, console)
 
 

@@ -360,8 +360,8 @@ class TestWarmStart:
     def test_a_model_of_other_rows_saves_rounds_and_leads_to_the_same_minimum(self, log_odds: float) -> None:
         job = JOB.model_copy(update={"tolerance": 1e-5})
         every = make_logistic(job, n_samples=20_000, log_odds=log_odds)
-        half = problem_of(job, every.columns[:10_000], every.labels[:10_000], every.penalty)
-        start = drive_problem(half, rounded(half)).points[-1]
+        most = problem_of(job, every.columns[:19_000], every.labels[:19_000], every.penalty)
+        start = drive_problem(most, rounded(most)).points[-1]
         cold, run = drive_problem(every, rounded(every)), self.warm(every, start)
         assert run.conclusion.converged
         assert len(run.plans) < len(cold.plans)
@@ -370,7 +370,7 @@ class TestWarmStart:
     @pytest.mark.parametrize("seed", range(5))
     def test_a_wrong_start_leads_to_the_same_minimum(self, seed: int) -> None:
         problem = make_logistic(log_odds=-2.0)
-        start = np.random.default_rng(seed).normal(size=problem.columns.shape[1])
+        start: FloatVector = np.random.default_rng(seed).normal(size=(problem.columns.shape[1],))
         run = self.warm(problem, start, seed)
         assert run.conclusion.converged
         assert gap_of(run, problem) < 3e-6

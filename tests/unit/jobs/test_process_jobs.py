@@ -57,6 +57,7 @@ from trilateral.common.protocol.phases import Phase
 from trilateral.common.rpc.codec import JobKey
 from trilateral.common.rpc.elements import ElementsRequest, encode_elements
 from trilateral.common.rpc.errors import UnknownJobError
+from trilateral.host_party.bins import HostBins
 
 READY = Ready(10, 2)
 
@@ -396,7 +397,7 @@ async def host_jobs(tmp_path: Path) -> AsyncIterator[tuple[PartyJobs, list[JobCo
     write_tables(tmp_path, n_rows=30)
     audit, ledger = Audit(tmp_path / "audit.jsonl"), Ledger(tmp_path, Role.HOST)
     config = make_configs(tmp_path)[Role.HOST]
-    jobs = PartyJobs(config, audit, {}, make, Unused(), ledger=ledger, open_engine=LocalEngine)
+    jobs = PartyJobs(config, audit, {}, make, Unused(), ledger=ledger, open_engine=LocalEngine, make_bins=HostBins)
     jobs.config.state.mkdir(parents=True)
     jobs.open()
     yield jobs, made

@@ -22,9 +22,11 @@ from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, rounds_pb2
 from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.batches import Batch
+from trilateral.common.protocol.binning import FineBins
 from trilateral.common.protocol.messages import (
     ELEMENT_KINDS,
     BeginRound,
+    BinSizes,
     ComparedPenalty,
     Evaluation,
     Failed,
@@ -35,6 +37,8 @@ from trilateral.common.protocol.messages import (
     IdConfirmation,
     IdProof,
     Kind,
+    MergedBins,
+    MergedColumn,
     Message,
     OpenJob,
     OutOfRange,
@@ -93,6 +97,19 @@ def role_pieces(draw: st.DrawFn) -> RolePiece:
 
 
 @st.composite
+def fine_bins(draw: st.DrawFn) -> FineBins:
+    n_rows = draw(st.lists(st.integers(1, 2**20), min_size=2, max_size=21))
+    return FineBins(tuple(n_rows), draw(st.booleans()), draw(st.booleans()))
+
+
+@st.composite
+def merged_columns(draw: st.DrawFn) -> MergedColumn:
+    n_positive = draw(st.lists(st.integers(0, 2**31), min_size=1, max_size=5))
+    further = draw(st.lists(st.integers(0, len(n_positive) - 1), max_size=9))
+    return MergedColumn((*range(len(n_positive)), *further), tuple(n_positive))
+
+
+@st.composite
 def pieces(draw: st.DrawFn, width: int = 64) -> VectorPiece:
     ciphertexts = draw(st.lists(st.integers(0, 256**width - 1), min_size=1, max_size=30))
     offset = draw(st.integers(0, 1000))
@@ -143,6 +160,8 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
     IdProof: st.builds(IdProof, short, short, column_counts, st.just(b"") | seeds),
     IdConfirmation: st.builds(IdConfirmation, short),
     RolePiece: role_pieces(),
+    BinSizes: st.builds(BinSizes, st.lists(fine_bins(), min_size=1, max_size=5).map(tuple)),
+    MergedBins: st.builds(MergedBins, st.lists(merged_columns(), max_size=5).map(tuple)),
     AlignmentProgress: st.builds(
         AlignmentProgress,
         done=st.integers(0, 5),
@@ -324,6 +343,32 @@ def test_roles_of_rows_that_do_not_exist_are_refused(fields: dict[str, Any], pro
     assert decode(rounds_pb2.SendRowRolesRequest(**good))
     with pytest.raises(ProtocolError, match=problem):
         decode(rounds_pb2.SendRowRolesRequest(**good | fields))
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "problem"),
+    [
+        ([], "0 fine bins; expected 1 to 8192"),
+        ([[9]], "a column of 9 rows in 1 fine bins"),
+        ([[9] * 22], "a column of 198 rows in 22 fine bins"),
+        ([[2**31, 9]], "a column of 2147483657 rows"),
+        ([[9] * 20] * 410, "8200 fine bins; expected 1 to 8192"),
+    ],
+)
+def test_bins_that_no_column_has_are_refused(n_rows: list[list[int]], problem: str) -> None:
+    columns = [guest_pb2.FineBins(n_rows=each) for each in n_rows]
+    with pytest.raises(ProtocolError, match=problem):
+        decode(guest_pb2.SendBinSizesRequest(columns=columns))
+
+
+@pytest.mark.parametrize(
+    ("groups", "n_positive"),
+    [([0, 2], [5, 5]), ([0], [5, 5]), ([0, 1], [5]), ([0], [2**31 + 1]), ([], [5]), ([0] * 8193, [5])],
+)
+def test_merged_bins_that_do_not_fit_together_are_refused(groups: list[int], n_positive: list[int]) -> None:
+    columns = [host_pb2.MergedColumn(groups=groups, n_positive=n_positive)]
+    with pytest.raises(ProtocolError, match="merged"):
+        decode(host_pb2.SendMergedBinsRequest(columns=columns))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

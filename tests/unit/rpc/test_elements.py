@@ -46,7 +46,7 @@ def pieces(draw: st.DrawFn) -> ElementPiece:
     kind, n_rows, n_columns = draw(st.sampled_from(sorted(ELEMENT_KINDS))), draw(st.integers(1, 40)), draw(positive) % 5
     offset = draw(st.integers(0, 1000))
     total = offset + n_rows + draw(st.integers(0, 1000))
-    is_of_session = kind is Kind.MASKED_COLUMNS or (kind is Kind.SUMS and draw(st.booleans()))
+    is_of_session = kind in {Kind.MASKED_COLUMNS, Kind.COUNTS} or (kind is Kind.SUMS and draw(st.booleans()))
     key = RoundKey(0, 0) if is_of_session else RoundKey(draw(positive), draw(positive))
     digest = draw(st.binary(max_size=64)) if kind in DIGEST_KINDS else b""
     # A party that opens nothing of some rows sends their digest alone.

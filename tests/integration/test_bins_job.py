@@ -1,0 +1,142 @@
+"""A bins job over three servers, and a training on weights of evidence of both parties."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
+from trilateral.common.base.roles import Role
+from trilateral.common.config.dataset import BinningConfig
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.data.model.bins_file import BinsFile, load_bins
+from trilateral.common.data.model.model_file import load_model
+from trilateral.common.data.preprocessing.bins import BinnedColumn, BinnedNumber
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.ledger import Ledger
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
+from trilateral.common.protocol.batches import holdout_split
+
+BINS = JobConfig(name="bins-1", dataset=DATASET, protocol="shares", task="bins", seed=3)
+TRAINING = JobConfig(name="scorecard", dataset=DATASET, protocol="shares", seed=3)
+PERMITTED: dict[Role, dict[str, Any]] = {
+    Role.HOST: {"share_bins": "guest"},
+    Role.GUEST: {"share_bin_counts": "host", "min_bin_label_count": 5},
+}
+
+
+def configured(
+    configs: dict[Role, ProcessConfig], policies: dict[Role, dict[str, Any]], *, job: str | None = None
+) -> dict[Role, ProcessConfig]:
+    """Return configurations with other policies, and with bins from a bins job."""
+    changed = dict(configs)
+    for role, policy in policies.items():
+        config = configs[role]
+        dataset = config.datasets[DATASET]
+        binning = BinningConfig(max_bins=4, job=job if role is Role.HOST else None)
+        preprocessing = dataset.preprocessing.model_copy(update={"binning": binning})
+        dataset = dataset.model_copy(update={"preprocessing": preprocessing})
+        new_policy = config.policy.model_copy(update=policy)
+        changed[role] = config.model_copy(update={"policy": new_policy, "datasets": {DATASET: dataset}})
+    return changed
+
+
+def bins_of(configs: dict[Role, ProcessConfig], role: Role) -> BinsFile:
+    return load_bins(JobFolder(configs[role].state, BINS.name).bins)
+
+
+def joined(tables: dict[Role, pd.DataFrame]) -> pd.DataFrame:
+    """The training rows of the bins job, in canonical order."""
+    table = tables[Role.HOST].merge(tables[Role.GUEST], on="id").sort_values("id").reset_index(drop=True)
+    train, _ = holdout_split(len(table), 0.2, 3)
+    return table.iloc[train]
+
+
+def check_counts(column: BinnedColumn, train: pd.DataFrame) -> None:
+    assert isinstance(column, BinnedNumber)
+    values, positive = train[column.name].to_numpy(), train["label"] == "yes"
+    place = np.searchsorted(column.bounds, values, side="right")
+    if column.missing is not None:
+        place[np.isnan(values)] = column.missing
+    assert [each.n_rows for each in column.bins] == np.bincount(place).tolist()
+    assert [each.n_positive for each in column.bins] == np.bincount(place, weights=positive).astype(int).tolist()
+
+
+async def test_a_bins_job_counts_and_a_training_uses_the_weights_of_evidence(tmp_path: Path) -> None:
+    tables = write_tables(tmp_path, n_rows=900)
+    before = make_configs(tmp_path)
+    configs = configured(before, PERMITTED)
+
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, BINS)
+
+    assert status.state == JOB_STATE_FINISHED, status.detail
+    assert status.detail == "the labels in the host's bins are counted"
+    host, guest = bins_of(configs, Role.HOST), bins_of(configs, Role.GUEST)
+    train = joined(tables)
+    assert host.n_train == guest.n_train == len(train)
+    assert host.columns
+    assert guest.columns
+    for column in (*host.columns, *guest.columns):
+        check_counts(column, train)
+        assert all(min(each.n_positive or 0, each.n_rows - (each.n_positive or 0)) >= 1 for each in column.bins)
+    # The guest sees the host's columns without names and bounds.
+    assert len(guest.host_columns) == 3
+    content = JobFolder(configs[Role.GUEST].state, BINS.name).bins.read_text()
+    assert not any(f'"{column.name}"' in json.dumps(json.loads(content)["host_columns"]) for column in host.columns)
+    # Both ledgers have counted, and no training.
+    for role in (Role.HOST, Role.GUEST):
+        entry = Ledger(configs[role].state, role).entry(DATASET)
+        assert entry.equations > 0
+        assert entry.trainings == 0
+
+    configs = configured(before, PERMITTED, job=BINS.name)
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, TRAINING)
+        assert status.state == JOB_STATE_FINISHED, status.detail
+        # Bins that know the labels of hold-out rows are refused.
+        other = await train_over_localhost(client, TRAINING.model_copy(update={"name": "other", "seed": 4}))
+    assert other.state == JOB_STATE_FAILED
+    assert "`seed: 3`, not 4" in other.detail
+    model = load_model(JobFolder(configs[Role.HOST].state, TRAINING.name).model)
+    assert list(model.weights) == [f"{column.name} WOE" for column in host.columns]
+    # Weights of evidence of columns that say something have positive weights.
+    assert max(model.weights.values()) > 0
+
+
+@pytest.mark.parametrize(
+    ("policies", "text"),
+    [
+        ({Role.HOST: {}, Role.GUEST: {}}, "policy.share_bins"),
+        (
+            {Role.HOST: {"share_bins": "guest"}, Role.GUEST: {"share_bin_counts": "host", "min_label_bits": 10_000}},
+            "policy.min_label_bits",
+        ),
+        ({Role.HOST: {"share_bins": "guest", "min_rows_per_equation": 100}, Role.GUEST: {}}, "min_rows_per_equation"),
+    ],
+)
+async def test_a_policy_refuses_a_bins_job(tmp_path: Path, policies: dict[Role, dict[str, Any]], text: str) -> None:
+    write_tables(tmp_path, n_rows=300)
+    configs = configured(make_configs(tmp_path), policies)
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, BINS)
+    assert status.state == JOB_STATE_FAILED
+    assert text in status.detail
+    for role in (Role.HOST, Role.GUEST):
+        assert not JobFolder(configs[role].state, BINS.name).bins.exists()
+
+
+async def test_a_guest_that_keeps_its_counts_still_sees_the_hosts_columns(tmp_path: Path) -> None:
+    write_tables(tmp_path, n_rows=300)
+    configs = configured(make_configs(tmp_path), {Role.HOST: {"share_bins": "guest"}, Role.GUEST: {}})
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, BINS)
+    assert status.state == JOB_STATE_FINISHED, status.detail
+    host, guest = bins_of(configs, Role.HOST), bins_of(configs, Role.GUEST)
+    assert not host.columns
+    assert set(host.left_out.values()) == {"no counts, which the guest's policy.share_bin_counts keeps"}
+    assert len(guest.host_columns) == 3
