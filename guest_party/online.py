@@ -6,7 +6,7 @@ See `trilateral.common.data.alignment.labelled_list` for what each party learns.
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -68,8 +68,8 @@ class RowToScore:
         features: the guest's features of the row; None to take them from the guest's table.
     """
 
-    id: tuple[str, ...]
-    features: Features | None = None
+    id: tuple[str, ...] = field(repr=False)
+    features: Features | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ class RowScore:
         lacking: the party that does not hold the ID.
     """
 
-    score: float | None = None
-    probability: float | None = None
+    score: float | None = field(default=None, repr=False)
+    probability: float | None = field(default=None, repr=False)
     lacking: Role | None = None
 
 
