@@ -114,7 +114,9 @@ class Journals:
             case ObservationRecord(loss=None):
                 self.observations.append(None)
             case ObservationRecord(loss=float(loss)):
-                self.observations.append(Observation(loss, message.gradient, message.curvature, message.holdout_loss))
+                self.observations.append(
+                    Observation(loss, message.gradient, message.curvature, message.holdout_loss, message.information)
+                )
             case StepTaken(asked=asked):
                 number = asked.key.round if isinstance(asked, BeginRound) else asked.round
                 self.steps[role].setdefault(number, asked)

@@ -14,11 +14,12 @@ from tests.protocol.test_shares_training import make_job, train, weigh
 from tests.support.shares_rounds import cut_small
 from tests.support.three_machines import make_machines, make_tables, run_machines
 from trilateral.common.base.arrays import FloatVector
-from trilateral.common.base.roles import Role
+from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig, Penalty, Sgd
 from trilateral.common.paillier.keys import generate_private_key
 from trilateral.common.protocol.messages import (
     ELEMENT_KINDS,
+    SLOPE_KINDS,
     BeginRound,
     ElementPiece,
     Envelope,
@@ -34,24 +35,33 @@ KEY = generate_private_key(384)
 LBFGS = make_job(epochs=5, evaluate_every=2)
 SEARCH = make_job(epochs=20, folds=2, search=[Penalty(l1=0.3), Penalty(l1=0.001, l2=0.02)])
 """The second penalty is far better, so rounding errors do not change the choice."""
+INFERENCE = LBFGS.model_copy(update={"inference": True})
 SGD = make_job(algorithm=Sgd(learning_rate=0.5), batch=25, epochs=2, evaluate_every=1)
 
 
 def name_of(job: JobConfig) -> str:
+    if job.inference:
+        return "inference"
     return job.algorithm.name if job.folds is None else "search"
 
 
 TABLES = {
     (name_of(job), bits): weigh(make_tables(job, n_rows=150, n_host=2, n_guest=2), bits)
-    for job in (LBFGS, SGD, SEARCH)
+    for job in (LBFGS, INFERENCE, SGD, SEARCH)
     for bits in (None, 6)
 }
 for _tables in TABLES.values():
     _tables.start = None
-CASES = [(job, bits) for job in (LBFGS, SGD, SEARCH) for bits in (None, 6)]
+CASES = [(job, bits) for job in (LBFGS, INFERENCE, SGD, SEARCH) for bits in (None, 6)]
 EXPECTED: dict[tuple[str, int | None], FloatVector] = {}
+EXPECTED_VARIANCES: dict[int | None, FloatVector] = {}
 TOLERANCE = 5e-3
 """The bits that the parties drop from sums of a hundred rows move the weights by a tenth of this."""
+
+VARIANCE_TOLERANCE = 0.02
+"""The same for the covariances, relative to the largest."""
+OF_SESSIONS = {Kind.MASKED_COLUMNS, Kind.WEIGHTS, Kind.COUNTS}
+"""Kinds that belong to no round. `test_bins` loses the counts."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -60,8 +70,17 @@ def _small_blocks() -> Iterator[None]:
         cut_small(patch)
         for job, bits in CASES:
             name = name_of(job), bits
-            EXPECTED[name] = train(job, TABLES[name], KEY).coef
+            outcome = train(job, TABLES[name], KEY)
+            EXPECTED[name] = outcome.coef
+            if job.inference:
+                EXPECTED_VARIANCES[bits] = variances(outcome.results)
         yield
+
+
+def variances(results: dict[Role, Result]) -> FloatVector:
+    """The covariances that both parties are told, the host's first."""
+    told = [results[party].inference for party in PARTIES]
+    return np.concatenate([each.covariance for each in told if each is not None])
 
 
 def check(ended: JobEnded | None, results: dict[Role, Result], name: tuple[str, int | None]) -> None:
@@ -69,6 +88,9 @@ def check(ended: JobEnded | None, results: dict[Role, Result], name: tuple[str, 
     assert ended.loss is not None, ended.reason
     coef = np.concatenate([results[Role.HOST].coef, results[Role.GUEST].coef])
     np.testing.assert_allclose(coef, EXPECTED[name], rtol=0, atol=TOLERANCE)
+    if name[0] == "inference":
+        expected = EXPECTED_VARIANCES[name[1]]
+        np.testing.assert_allclose(variances(results), expected, rtol=0, atol=VARIANCE_TOLERANCE * expected.max())
 
 
 @pytest.mark.parametrize(("job", "bits"), CASES)
@@ -115,12 +137,16 @@ class _Deaf:
         return [Envelope(Role.COORDINATOR, RoundTimedOut(message.key))]
 
 
-@pytest.mark.parametrize("kind", sorted(ELEMENT_KINDS - {Kind.MASKED_COLUMNS, Kind.WEIGHTS}))
-@pytest.mark.parametrize("bits", [None, 6])
+LOST = [(kind, bits) for kind in sorted(ELEMENT_KINDS - OF_SESSIONS) for bits in (None, 6)]
+LOST.remove((Kind.UNWEIGHTED_SLOPES, None))  # A job without sample weights sends none.
+
+
+@pytest.mark.parametrize(("kind", "bits"), LOST)
 def test_a_lost_vector_costs_an_attempt_and_not_the_model(kind: Kind, bits: int | None) -> None:
     deaf = _Deaf(kind)
-    tables = TABLES["lbfgs", bits]
-    outcome = run_machines(make_machines(LBFGS, tables, KEY), tamper=deaf)
+    job = INFERENCE if kind in SLOPE_KINDS else LBFGS
+    name = name_of(job), bits
+    outcome = run_machines(make_machines(job, TABLES[name], KEY), tamper=deaf)
     assert len(deaf.dropped) == 2
     assert max(report.key.attempt for report in outcome.reports) > 1
-    check(outcome.ended, outcome.results, ("lbfgs", bits))
+    check(outcome.ended, outcome.results, name)
