@@ -71,8 +71,8 @@ def own_covariances(
     error = float((noise * squares / np.diag(covariance)).max()) / 2
     if error > MAX_ERROR:
         warnings.append(
-            f"the standard errors have a rounding error of up to {_percent(error)}, since the sums of so many rows"
-            " leave few bits for each"
+            f"the standard errors have a rounding error of up to {_percent(error)}: the protocol rounds the columns,"
+            " and more coarsely if rows have weights"
         )
     n_host = n_columns[Role.HOST]
     blocks = {Role.HOST: covariance[:n_host, :n_host], Role.GUEST: covariance[n_host:, n_host:]}

@@ -135,9 +135,12 @@ class CoordinatorMachine:
         host, guest = self._ready.values()
         if host.n_train != guest.n_train:
             raise ProtocolError(f"the host trains on {host.n_train} rows and the guest on {guest.n_train}")
-        least = max(1 if self._job.batch == "all" else self._job.batch, self._job.curvature_batch or 1)
+        batch = 1 if self._job.batch == "all" else self._job.batch
+        least = max(batch, self._job.curvature_batch or 1, self._job.folds or 1)
         if host.n_train < least:
-            raise ProtocolError(f"the parties train on {host.n_train} rows, but the job's batches need {least}")
+            raise ProtocolError(
+                f"the parties train on {host.n_train} rows, but the job's batches or folds need {least}"
+            )
         check_memory(self._job, host.n_train, host.n_columns + guest.n_columns)
         past = self._past or Past(b"")
         self._check_sizes_as_before(past)

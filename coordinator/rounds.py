@@ -49,8 +49,8 @@ def check_memory(job: JobConfig, n_train: int, n_columns: int) -> None:
     if algorithm.name == "sqn":
         n_vectors += algorithm.interval
     if job.protocol == "shares":
-        # The products with the labels of each batch and of the hold-out rows, in three shares.
-        n_vectors += 3 * (Batches.of(job, n_train).n_parts + 1)
+        # The products with the labels of each class, or of each batch and of the hold-out rows, in three shares.
+        n_vectors += 3 * max(Batches.of(job, n_train).n_parts + 1, job.n_models)
     if job.has_l1 or job.folds is not None:
         n_vectors += _HESSIANS * n_columns + len(job.penalties)
     if job.inference:

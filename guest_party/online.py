@@ -4,10 +4,11 @@ See `trilateral.common.data.alignment.labelled_list` for what each party learns.
 """
 
 import asyncio
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -16,14 +17,15 @@ from trilateral.common.base.errors import Counted, DataError, PeerError, PolicyE
 from trilateral.common.base.files import file_stamp
 from trilateral.common.base.rate import Rate
 from trilateral.common.base.roles import Role
+from trilateral.common.base.tasks import start
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.process import Limits, ProcessConfig
+from trilateral.common.config.settings import JOB_NAME
 from trilateral.common.data.alignment.labelled_list import ENTRY_BYTES, LabelledList, Query
 from trilateral.common.data.model.calibration import calibrate
 from trilateral.common.data.model.model_file import PartyModel, check_half, load_model
 from trilateral.common.data.model.scored_ids import ScoredIds
 from trilateral.common.data.model.scoring import score_features, score_table
-from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.tables.id_form import SEPARATOR, are_blank, form_of, normalise
 from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table_file import table_stamp
@@ -50,6 +52,8 @@ MAX_ID_CHARACTERS = 1000
 MAX_PARTS = 32
 """For how many pairs of a job and a dataset scores are kept in memory; those used last."""
 
+T = TypeVar("T")
+
 Features: TypeAlias = Mapping[str, str | float | bool | None]
 
 
@@ -68,8 +72,8 @@ class RowToScore:
         features: the guest's features of the row; None to take them from the guest's table.
     """
 
-    id: tuple[str, ...]
-    features: Features | None = None
+    id: tuple[str, ...] = field(repr=False)
+    features: Features | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -82,8 +86,8 @@ class RowScore:
         lacking: the party that does not hold the ID.
     """
 
-    score: float | None = None
-    probability: float | None = None
+    score: float | None = field(default=None, repr=False)
+    probability: float | None = field(default=None, repr=False)
     lacking: Role | None = None
 
 
@@ -104,23 +108,51 @@ class ScoredRequest:
 class _HostList:
     id: bytes
     entries: LabelledList
-    form: list[str]
-    """The normal form of the IDs, which was that of the guest's dataset too."""
+
+
+class _Kept(Generic[T]):
+    """Something that takes long to make, kept for all requests until its stamp changes.
+
+    The making goes on when a caller gives up. Otherwise impatient callers would start it again and again.
+    """
+
+    def __init__(self) -> None:
+        self._stamp: object = None
+        self._made: asyncio.Task[T] | None = None
+
+    async def get(self, stamp: object, make: Callable[[], Coroutine[object, object, T]]) -> T:
+        """Return it; make it if it has another stamp, or if the last attempt failed."""
+        made = self._made
+        if made is None or self._stamp != stamp or _has_failed(made):
+            self._stamp, self._made = stamp, (made := start(make()))
+        return await asyncio.shield(made)
+
+    def forget(self, value: T) -> None:
+        """Make it again for the next caller, unless another one has replaced this value already."""
+        made = self._made
+        if made is not None and made.done() and not _has_failed(made) and made.result() is value:
+            self._made = None
+
+
+def _has_failed(task: "asyncio.Task[T]") -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
 
 
 class _Part:
-    """What the guest keeps in memory for one job and one dataset."""
+    """What the guest keeps in memory for one model and one dataset. A new model starts anew, with the host's list too.
 
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        """Held while something is read or fetched, so that it happens once."""
-        self.model: PartyModel | None = None
-        self.steps: Preprocessing | None = None
-        """Those of the model, which take a millisecond to restore."""
-        self.model_stamp: object = None
-        self.table: ScoredIds | None = None
-        self.table_stamp: object = None
-        self.host_list: _HostList | None = None
+    Attributes:
+        model: the guest's part.
+        steps: those of the model, which take a millisecond to restore.
+        table: the scores of the guest's table.
+        host_list: the host's list for this model.
+    """
+
+    def __init__(self, model: PartyModel) -> None:
+        self.model = model
+        self.steps = model.steps
+        self.table = _Kept[ScoredIds]()
+        self.host_list = _Kept[_HostList]()
 
 
 class OnlineScores:
@@ -144,7 +176,7 @@ class OnlineScores:
         self._metrics = metrics
         self._clock = clock
         self._rate = Rate(config.online.max_per_second, clock)
-        self._parts: dict[tuple[str, str], _Part] = {}
+        self._parts: dict[tuple[str, str], _Kept[_Part]] = {}
         self._n_requests = 0
         patience = min(config.limits.peer_timeout, PATIENCE_SECONDS)
         self._limits: Limits = config.limits.model_copy(update={"peer_timeout": patience})
@@ -164,10 +196,13 @@ class OnlineScores:
         Raises:
             PolicyError: a party's policy refuses.
             BusyError: there are too many requests.
+            ProtocolError: the job or the dataset has an invalid name.
             DataError: the model, the table, an ID or the features of a row cannot be used.
             PeerError: the host does not answer, or is not ready.
         """
         begun = self._clock()
+        if any(re.fullmatch(JOB_NAME, name) is None for name in (job, dataset)):  # The job's name becomes a path.
+            raise ProtocolError("received an invalid job name or dataset name")
         table = check_prediction(job, dataset, self.config.datasets, self.config.policy, Role.GUEST)
         if self._n_requests >= MAX_REQUESTS:
             raise BusyError(f"{MAX_REQUESTS} requests for scores are in progress, the maximum: try again")
@@ -181,12 +216,11 @@ class OnlineScores:
 
     async def _score(self, job: str, dataset: str, table: DatasetConfig, rows: Sequence[RowToScore]) -> ScoredRequest:
         ids = _normal_ids(rows, table)
-        part = self._part(job, dataset)
-        model = await self._model(part, job)
-        calibration = model.calibration
+        part = await self._part(job, dataset)
+        calibration = part.model.calibration
         if calibration is None:
             raise DataError("the guest's part of the model has no calibration")
-        own = await self._own_scores(part, model, table, ids, rows)
+        own = await self._own_scores(part, table, ids, rows)
         asked = np.flatnonzero(~np.isnan(own))
         totals = np.full(len(rows), np.nan)
         if len(asked):
@@ -195,78 +229,64 @@ class OnlineScores:
                     f"`online.max_per_second` of the guest permits {self.config.online.max_per_second:g} IDs a second:"
                     " ask later, or raise it"
                 )
-            hosts = await self._ask(part, model, table, dataset, [ids[place] for place in asked])
+            hosts = await self._ask(part, table, dataset, [ids[place] for place in asked])
             totals[asked] = own[asked] + hosts
         answers = [RowScore(lacking=Role.GUEST if lacks else Role.HOST) for lacks in np.isnan(own)]
         scored = np.flatnonzero(~np.isnan(totals))
         for place, probability in zip(scored, calibrate(totals[scored], calibration), strict=True):
             answers[place] = RowScore(float(totals[place]), float(probability))
-        return ScoredRequest(tuple(answers), model.calibration_summary or "")
+        return ScoredRequest(tuple(answers), part.model.calibration_summary or "")
 
-    def _part(self, job: str, dataset: str) -> _Part:
-        part = self._parts.pop(job_and_dataset := (job, dataset), None) or _Part()
-        self._parts[job_and_dataset] = part
+    async def _part(self, job: str, dataset: str) -> _Part:
+        kept = self._parts.pop(job_and_dataset := (job, dataset), None) or _Kept()
+        self._parts[job_and_dataset] = kept
         if len(self._parts) > MAX_PARTS:
             del self._parts[next(iter(self._parts))]
-        return part
+        path = JobFolder(self.config.state, job).find_model()
+
+        async def load() -> _Part:
+            model = await asyncio.to_thread(load_model, path)
+            check_half(model, Role.GUEST, job, model.run_id)
+            if model.classes is not None:
+                raise DataError("a model of several classes is not scored online: use `trilateral predict`")
+            return _Part(model)
+
+        return await kept.get(file_stamp(path), load)
 
     # --- the guest's part
 
-    async def _model(self, part: _Part, job: str) -> PartyModel:
-        path = JobFolder(self.config.state, job).find_model()
-        async with part.lock:
-            if part.model is None or part.model_stamp != file_stamp(path):
-                part.model = None
-                stamp = file_stamp(path)
-                model = await asyncio.to_thread(load_model, path)
-                check_half(model, Role.GUEST, job, model.run_id)
-                if model.classes is not None:
-                    raise DataError("a model of several classes is not scored online: use `trilateral predict`")
-                part.model, part.model_stamp, part.steps = model, stamp, model.steps
-                part.table = part.host_list = None
-            return part.model
-
     async def _own_scores(
-        self, part: _Part, model: PartyModel, table: DatasetConfig, ids: Sequence[str], rows: Sequence[RowToScore]
+        self, part: _Part, table: DatasetConfig, ids: Sequence[str], rows: Sequence[RowToScore]
     ) -> FloatVector:
         """Return u_B of each row, NaN where the guest's table lacks the ID."""
         own = np.full(len(rows), np.nan)
         given = [place for place, row in enumerate(rows) if row.features is not None]
         if given:
             features = [rows[place].features or {} for place in given]
-            own[given] = await asyncio.to_thread(_score_given, model, part.steps or model.steps, features)
+            own[given] = await asyncio.to_thread(_score_given, part, features)
         if len(given) < len(rows):
-            scored = await self._table(part, model, table)
+            scored = await self._table(part, table)
             for place, row in enumerate(rows):
                 if row.features is None and (score := scored.score(ids[place])) is not None:
                     own[place] = score
         return own
 
-    async def _table(self, part: _Part, model: PartyModel, table: DatasetConfig) -> ScoredIds:
+    async def _table(self, part: _Part, table: DatasetConfig) -> ScoredIds:
         def read() -> ScoredIds:
             rows = ScoredIds(table.id_columns)
             with ScratchSpace.of(self.config).open() as scratch:
-                score_table(model, table, rows, lambda _: None, scratch)
+                score_table(part.model, table, rows, lambda _: None, scratch)
             return rows
 
-        async with part.lock:
-            stamp = table, table_stamp(table.path)
-            if part.table is None or part.table_stamp != stamp:
-                part.table = None
-                part.table, part.table_stamp = await asyncio.to_thread(read), stamp
-            return part.table
+        return await part.table.get((table, table_stamp(table.path)), lambda: asyncio.to_thread(read))
 
     # --- the host's part
 
-    async def _ask(
-        self, part: _Part, model: PartyModel, table: DatasetConfig, dataset: str, ids: Sequence[str]
-    ) -> FloatVector:
+    async def _ask(self, part: _Part, table: DatasetConfig, dataset: str, ids: Sequence[str]) -> FloatVector:
         """Return u_A of each ID, NaN where the host lacks it."""
+        form = form_of(table)
         for _ in range(2):  # The host may have made a new list since.
-            async with part.lock:
-                found = part.host_list
-                if found is None or found.form != form_of(table):
-                    found = part.host_list = await self._fetch(model, table, dataset)
+            found = await part.host_list.get(form, lambda: self._fetch(part.model, form, dataset))
             query = Query.of(ids)
             request = online_pb2.AnswerPointsRequest(list=found.id, points=query.points)
             answer = await call_peer(
@@ -283,17 +303,16 @@ class OnlineScores:
                 if any(score is not None and not np.isfinite(score) for score in opened):
                     raise ProtocolError("the host's list has a score that is not finite")
                 return np.array([np.nan if score is None else score for score in opened])
-            if part.host_list is found:
-                part.host_list = None
+            part.host_list.forget(found)
         raise PeerError("the host has replaced its list twice while it was asked: try again")
 
-    async def _fetch(self, model: PartyModel, table: DatasetConfig, dataset: str) -> _HostList:
+    async def _fetch(self, model: PartyModel, form: Sequence[str], dataset: str) -> _HostList:
         request = online_pb2.GetListRequest(
             job=model.job.name,
             run_id=bytes.fromhex(model.run_id),
             model=model.shared_digest,
             dataset=dataset,
-            form=form_of(table),
+            form=form,
         )
         pieces: list[bytes] = []
         n_bytes = 0
@@ -321,7 +340,7 @@ class OnlineScores:
         if len(identifiers) != 1:
             raise ProtocolError("the host sends no list, or parts of several lists")
         entries = await asyncio.to_thread(LabelledList, b"".join(pieces))
-        return _HostList(identifiers.pop(), entries, form_of(table))
+        return _HostList(identifiers.pop(), entries)
 
 
 def _normal_ids(rows: Sequence[RowToScore], table: DatasetConfig) -> list[str]:
@@ -346,12 +365,13 @@ def _normal_ids(rows: Sequence[RowToScore], table: DatasetConfig) -> list[str]:
     return ids
 
 
-def _score_given(model: PartyModel, steps: Preprocessing, given: Sequence[Features]) -> FloatVector:
+def _score_given(part: _Part, given: Sequence[Features]) -> FloatVector:
     """Score rows whose features came with the request. No error quotes a value."""
     import pandas as pd  # It takes 40 MB, and only requests with features need it.
 
     from trilateral.common.data.tables.table import read_frame
 
+    model, steps = part.model, part.steps
     for number, features in enumerate(given, 1):
         gone = [name for name in steps.features if name not in features]
         if gone:

@@ -31,7 +31,8 @@ def score_routes(scores: OnlineScores, token: str) -> list[web.RouteDef]:
 
     async def score(request: web.Request) -> web.Response:
         given = request.headers.get("Authorization", "")
-        if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+        # The library turns bytes that are not UTF-8 into surrogates.
+        if not hmac.compare_digest(given.encode(errors="surrogateescape"), f"Bearer {token}".encode()):
             raise HttpRefusalError(
                 401, f"send the token in {TOKEN} of the guest's state folder: Authorization: Bearer TOKEN"
             )

@@ -89,6 +89,8 @@ class DaskCluster(Cluster):
         """The questions to new workers that have not been answered, by address."""
         self._attempts: dict[asyncio.Task[Any], Worker] = {}
         """The attempts to compute a task, each with its worker. They end when the worker is gone."""
+        self._problem: str | None = None
+        """Why the scheduler cannot be asked for its workers at present."""
         self._n_losses = 0
         self._engines: set[DaskEngine] = set()
         self._client: Any = None
@@ -259,6 +261,7 @@ class DaskCluster(Cluster):
             # Dask's own limit ends once something accepts the connection, even if it never says a word.
             async with asyncio.timeout(CONNECT_SECONDS):
                 await client
+                await self._look(client)
         except asyncio.CancelledError:
             await _close(client)
             raise
@@ -270,7 +273,6 @@ class DaskCluster(Cluster):
             reason = next((text.splitlines()[0] for text in reasons if text), None)
             return None if reason is None else re.sub(r"^in <.*?>: ", "", reason)
         self._client = client
-        await self._look(client)
         if self._watch is None:
             # Its lines in the log belong to no job, not even to the one for which the client was made.
             self._watch = asyncio.create_task(self._keep_looking(), context=Context())
@@ -283,6 +285,8 @@ class DaskCluster(Cluster):
         )
 
     def _why_no_worker(self) -> str:
+        if self._problem is not None:
+            return self._unreachable(self._problem)
         refused = [why for why in self._known.values() if isinstance(why, str)]
         if refused:
             return f"engine.scheduler: no worker of {self._scheduler} can be used: {refused[-1]}"
@@ -294,19 +298,22 @@ class DaskCluster(Cluster):
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             client = self._client
-            is_connected = client.status == "running"
-            if is_connected:
-                with suppress(Exception):  # The connection has broken: tasks notice it too.
-                    async with asyncio.timeout(self._patience):
-                        await self._look(client)
-            else:
+            try:
+                if client.status != "running":
+                    raise ConnectionError
+                async with asyncio.timeout(self._patience):
+                    await self._look(client)
+                self._problem = None
+            except Exception as error:
+                # Dask would wait without end for a scheduler that the operating system has stopped.
+                is_silent = isinstance(error, TimeoutError)
+                self._problem = "it does not answer" if is_silent else "the connection was lost"
                 self._workers = ()
             if self._workers or not self.n_tasks:
                 seen = time.monotonic()
             elif time.monotonic() - seen > self._patience:
-                why = self._why_no_worker() if is_connected else self._unreachable("the connection was lost")
                 for engine in self._engines.copy():
-                    engine.fail(SuspendedError(why))
+                    engine.fail(SuspendedError(self._why_no_worker()))
 
     async def _look(self, client: Any) -> None:
         """Ask the scheduler for its workers, and begin to ask each new one for its facts."""
@@ -584,7 +591,7 @@ class _RemoteTask(Task[T]):
         at = [placed.worker(workers) for placed in self._placed]
         worker = at[0] if at else _choose(workers, self._number)
         try:
-            return await self._cluster.attempt(worker, self._compute_at(client, worker, at))
+            return await self._cluster.attempt(worker, self._compute_at(client, worker, workers, at))
         except (Exception, asyncio.CancelledError) as error:
             # Several tasks wait for the same data, and one of them may have found it lost and cancelled its way. When
             # a worker dies, Dask raises many kinds of errors, but none of these.
@@ -593,7 +600,9 @@ class _RemoteTask(Task[T]):
             self._cluster.lost(worker)
             raise _LostError(type(error).__name__) from None
 
-    async def _compute_at(self, client: Any, worker: Worker, at: list[Worker]) -> Sealed[Any]:
+    async def _compute_at(
+        self, client: Any, worker: Worker, workers: tuple[Worker, ...], at: list[Worker]
+    ) -> Sealed[Any]:
         sent: asyncio.Task[Any] | None = None
         result: Any = None
         try:
@@ -603,7 +612,11 @@ class _RemoteTask(Task[T]):
                     return each
             sent = asyncio.create_task(_scatter(client, self._call, worker))
             call, key = await asyncio.shield(sent), f"task-{uuid.uuid4().hex}"
-            result = client.submit(operator.call, call, *inputs, key=key, pure=False, priority=self._priority)
+            # The scheduler may give the task to an idle worker in place of this one, but to none that was refused.
+            usable = [each.address for each in workers]
+            result = client.submit(
+                operator.call, call, *inputs, key=key, pure=False, priority=self._priority, workers=usable
+            )
             return cast(Sealed[Any], await result)
         finally:
             if result is not None:

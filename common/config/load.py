@@ -120,6 +120,17 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _date(loader: _StrictLoader, node: yaml.ScalarNode) -> object:
+    try:
+        return loader.construct_yaml_timestamp(node)
+    except ValueError:
+        problem = f"there is no date {node.value}: correct it, or put text in quotation marks"
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
+
+
+_StrictLoader.add_constructor("tag:yaml.org,2002:timestamp", _date)
+
+
 def _read_mapping(path: Path) -> tuple[dict[str, Any], dict[Keys, int]]:
     """Return the content of a YAML file, and the line of each key in it."""
     try:
@@ -141,7 +152,7 @@ def _read_mapping(path: Path) -> tuple[dict[str, Any], dict[Keys, int]]:
     except yaml.reader.ReaderError as error:
         raise ConfigError(f"{path}: character {error.position + 1}: not valid YAML: {error.reason}") from error
     except (ValueError, RecursionError):
-        raise ConfigError(f"{path}: not valid YAML: invalid date or number, or nested too deeply") from None
+        raise ConfigError(f"{path}: not valid YAML: invalid number, or nested too deeply") from None
     if content is None:
         raise ConfigError(f"{path}: the file is empty; see configs/ for examples")
     if not isinstance(content, dict):
@@ -295,4 +306,5 @@ def _resolve_paths(settings: SettingsT, folder: Path) -> SettingsT:
             return {key: resolve(each) for key, each in value.items()}
         return value
 
-    return settings.model_copy(update={name: resolve(getattr(settings, name)) for name in type(settings).model_fields})
+    # An option that is not given stays so: a column then takes it from the settings of all columns.
+    return settings.model_copy(update={name: resolve(getattr(settings, name)) for name in settings.model_fields_set})

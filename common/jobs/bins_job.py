@@ -24,8 +24,10 @@ from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.data.tables.table_file import table_sha256
 from trilateral.common.jobs.account import Account
 from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.party_record import PartyRecord
 from trilateral.common.jobs.permission import Permission
 from trilateral.common.jobs.policy import check_sizes
+from trilateral.common.jobs.trained_rows import N_SUMS, Sketch, TrainedRows
 from trilateral.common.protocol.batches import holdout_split
 from trilateral.common.protocol.binning import MAX_FINE_BINS, FineBins, sum_groups
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
@@ -44,13 +46,27 @@ class BinsWork:
         run_id: run ID of this session.
         permission: of the job.
         account: returns the account of the job's dataset, under the policy at the time of the call.
+        record: what the journal keeps about the job.
+        trained: the rows of all trainings and bins jobs of this party.
     """
 
-    def __init__(self, job: JobConfig, run_id: bytes, permission: Permission, account: Callable[[], Account]) -> None:
+    def __init__(
+        self,
+        job: JobConfig,
+        run_id: bytes,
+        permission: Permission,
+        account: Callable[[], Account],
+        *,
+        record: PartyRecord,
+        trained: TrainedRows,
+    ) -> None:
         self._job = job
         self._run_id = run_id
         self._permission = permission
         self._account = account
+        self._record = record
+        self._trained = trained
+        self._rows: Sketch = np.zeros(N_SUMS, np.int32)
         self._fine: list[FineColumn] = []
         self._own: list[BinnedColumn] = []
         self._left_out: dict[str, str] = {}
@@ -66,7 +82,7 @@ class BinsWork:
 
         Raises:
             DataError: no column can be divided, or there are too many.
-            PolicyError: the policy does not allow the job on a table of this size.
+            PolicyError: the policy does not allow the job on a table of this size, or on these rows after others.
         """
         job, role = self._job, self._account().role
         if job.holdout == "column":
@@ -78,6 +94,9 @@ class BinsWork:
         self._left_out = dict(table.left_out)
         digest = table.ids.digest()
         self._ids = digest.hex()
+        # Counts over rows that differ in one row show its label, as weights would.
+        self._rows = self._trained.sketch(table.ids.take(train), None if table.labels is None else table.labels[train])
+        self._trained.check(self._rows, self.n_train, policy)
         least = max(policy.min_bin_label_count, 1)
         release = Release(merge_rule(self._binning, self.n_train, least), policy.share_bin_counts == "host")
         if table.labels is not None:
@@ -127,6 +146,8 @@ class BinsWork:
         secrecy = None if self._labels is None else LabelSecrecy.of_result(self._labels, None)
         self._permission.check_again()
         with self._permission.recording():
+            self._trained.add(self._rows, self.n_train, account.policy)
+            self._record.keep_counts_given()
             account.spend_counts(due.equations, account.max_equations(self.n_train, secrecy))
 
     def file(self, result: BinsResult) -> BinsFile:

@@ -298,13 +298,19 @@ class PartyJobs(ProcessJobs):
 
         bins: BinsWork | None = None
         if job.task == "bins":
-            bins = BinsWork(job, key.run_id, permission, lambda: self._account_of(job.dataset))
+            bins = BinsWork(
+                job,
+                key.run_id,
+                permission,
+                lambda: self._account_of(job.dataset),
+                record=record,
+                trained=self._trained,
+            )
 
         async def begin() -> Machine:
             if bins is not None:
                 with permission.recording():
                     table, common = await self._read(runner, dataset, job, record, permission, scratch=scratch)
-                    # Counts over rows that differ in one row show its label, as weights would.
                     await runner.in_thread(self._check_changed_rows, job, record, common, None)
                     return await runner.in_thread(self._begin_bins, bins, table, dataset, offer.seed)
             # Nothing needs the key while the table is read.

@@ -130,6 +130,8 @@ async def json_body(request: web.Request) -> Any:
         raise HttpRefusalError(413, f"a request may have at most {MAX_BODY_BYTES} bytes") from None
     except TimeoutError:
         raise HttpRefusalError(408, f"the request has not arrived within {BODY_SECONDS:g} s") from None
+    except (OSError, web.RequestPayloadError):
+        raise HttpRefusalError(400, "the request has ended too early, or cannot be decompressed") from None
     try:
         return from_json(body, allow_inf_nan=False)
     except ValueError:

@@ -31,8 +31,9 @@ class _Purpose(IntEnum):
     FOLDS = 6
 
 
-def _order(n_rows: int, seed: int, purpose: _Purpose, number: int) -> Rows:
-    return np.argsort(_numbers(n_rows, seed, purpose, number), kind="stable").astype(np.int64, copy=False)
+def _order(n_rows: int, seed: int, purpose: _Purpose, number: int, stream: tuple[int, int] = (0, 0)) -> Rows:
+    numbers = _numbers(n_rows, seed, purpose, number, stream)
+    return np.argsort(numbers, kind="stable").astype(np.int64, copy=False)
 
 
 def _are_first(size: int, n_rows: int, seed: int, purpose: _Purpose, number: int) -> NDArray[np.bool_]:
@@ -51,10 +52,13 @@ def _are_first(size: int, n_rows: int, seed: int, purpose: _Purpose, number: int
     return are_first
 
 
-def _numbers(n_rows: int, seed: int, purpose: _Purpose, number: int) -> NDArray[np.uint64]:
-    """Return the numbers that put rows in an order, shape (n_rows,)."""
+def _numbers(
+    n_rows: int, seed: int, purpose: _Purpose, number: int, stream: tuple[int, int] = (0, 0)
+) -> NDArray[np.uint64]:
+    """Return the numbers that put rows in an order, shape (n_rows,). They are independent of those of other streams."""
     key = np.array([seed, purpose << 48 | number], dtype=np.uint64)
-    return np.random.Philox(key=key).random_raw(n_rows)
+    # The generator counts in the two lower words of its counter.
+    return np.random.Philox(key=key, counter=np.array([0, 0, *stream], dtype=np.uint64)).random_raw(n_rows)
 
 
 def holdout_split(n_rows: int, fraction: float, seed: int) -> tuple[Rows, Rows]:
@@ -113,11 +117,16 @@ class Batches:
     """Folds of a cross-validation, which are the parts if there are any."""
     n_classes: int | None = None
     """The number of classes; None if the job fits one model."""
+    is_apart: bool = False
+    """Whether another number of rows or parts gives an independent order. Otherwise the first batch of 100 rows is the
+    first one of 101 but for a row, and whoever sees the sums of both jobs sees that row. Folds are always apart.
+    Batches under `paillier` are not, as in release 0.1.0, whose jobs continue. There the secret start differs."""
 
     @classmethod
     def of(cls, job: JobConfig, n_train: int) -> Self:
         """Return the batches of a job."""
-        return cls(n_train, job.batch, job.seed, job.curvature_batch, job.folds or 0, job.classes)
+        is_apart = job.protocol == "shares"
+        return cls(n_train, job.batch, job.seed, job.curvature_batch, job.folds or 0, job.classes, is_apart)
 
     def __post_init__(self) -> None:
         if self.batch != "all" and not 1 <= self.batch <= self.n_train:
@@ -176,7 +185,8 @@ class Batches:
     def _parts(self) -> list[Rows]:
         """The batches of every epoch. They are drawn and sorted once, because every round needs one of them."""
         purpose = _Purpose.FOLDS if self.n_folds else _Purpose.BATCHES
-        order = _order(self.n_train, self.seed, purpose, 0)
+        stream = (self.n_train, self.n_parts) if self.n_folds or self.is_apart else (0, 0)
+        order = _order(self.n_train, self.seed, purpose, 0, stream)
         return [np.sort(part) for part in np.array_split(order, self.n_parts)]
 
     def part_rows(self, part: int) -> Rows:

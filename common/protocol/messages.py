@@ -448,7 +448,7 @@ class FinishJob:
 class OwnCovariance:
     """What the coordinator tells a party about the accuracy of its own weights."""
 
-    covariance: FloatVector
+    covariance: FloatVector = field(repr=False)
     """Covariance of the party's w in training units: the elements on and above the diagonal, row by row, with 6
     significant digits. Empty if the information cannot be inverted, or was not measured."""
     warnings: Sequence[str] = ()
@@ -468,7 +468,7 @@ class MergedColumn:
 
     groups: tuple[int, ...]
     """The number of the merged bin of each fine bin."""
-    n_positive: tuple[int, ...]
+    n_positive: tuple[int, ...] = field(repr=False)
     """Positive rows of each merged bin."""
 
 

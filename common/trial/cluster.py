@@ -33,10 +33,16 @@ class TrialCluster:
         return {"kind": "dask", "scheduler": self._cluster.scheduler_address, **tls}
 
     @property
+    def workers(self) -> dict[str, int]:
+        """Process IDs of the workers that the scheduler knows, by address."""
+        running = set(self._cluster.scheduler.workers)
+        nannies = self._cluster.workers.values()
+        return {nanny.worker_address: nanny.pid for nanny in nannies if nanny.worker_address in running}
+
+    @property
     def pids(self) -> list[int]:
         """Process IDs of the workers that the scheduler knows."""
-        running = set(self._cluster.scheduler.workers)
-        return [nanny.pid for nanny in self._cluster.workers.values() if nanny.worker_address in running]
+        return [*self.workers.values()]
 
     @property
     def n_keys(self) -> int:
@@ -53,7 +59,7 @@ class TrialCluster:
 
         Its nanny starts it again after `kill`.
         """
-        (address,) = (nanny.worker_address for nanny in self._cluster.workers.values() if nanny.pid == pid)
+        (address,) = (address for address, its_pid in self.workers.items() if its_pid == pid)
         os.kill(pid, signal.SIGSTOP)
         self._cluster.sync(self._cluster.scheduler.remove_worker, address, stimulus_id="freeze")
 

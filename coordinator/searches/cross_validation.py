@@ -52,9 +52,9 @@ class Fits:
             start=start,
         )
 
-    def penalised(self, point: FloatVector) -> FloatVector:
-        """Return the weights that the penalty covers: those of features, not of the intercept."""
-        return point[self._diagonal > 0]
+    def of_features(self, point: FloatVector) -> FloatVector:
+        """Return the weights of features, without the intercept."""
+        return point[:-1] if self._job.intercept else point
 
     def search(self, optimiser: ProximalNewton, fold: int = 0) -> Search:
         """Fit on the rows outside of a fold, or on all rows; without a round if the fit begins at its minimum."""
@@ -92,7 +92,7 @@ def cross_validated_search(job: JobConfig, fits: Fits, fold_sizes: Sequence[int]
                 means.append(part)
             else:
                 means[number] = means[number] + part
-            n_terms[number] += np.count_nonzero(fits.penalised(found.point)) / len(fold_sizes)
+            n_terms[number] += np.count_nonzero(fits.of_features(found.point)) / len(fold_sizes)
             batch = Batch(max(found.epochs, 1), fold=fold, held_out=True)
             seen = yield Probe(found.point, batch, gradient=False, reached=found.loss)
             if seen is not None and seen.is_finite:

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.attacks.test_shares_streams import numbers_with_two_values
 from tests.protocol.test_classes import N_CLASSES, make_job, make_tables
+from tests.support.share_views import Randomness, run_session
 from tests.support.three_machines import make_machines, run_machines
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
 from trilateral.common.base.errors import PolicyError
@@ -68,6 +70,13 @@ def test_the_difference_of_two_masked_labels_is_a_label_if_a_row_has_one_mask(
 def test_each_class_has_a_mask_of_its_own_so_no_difference_is_a_label(private_key: PrivateKey) -> None:
     found, _ = differences_of_labels(private_key)
     assert (np.abs(found) > 2**32).mean() > 0.99
+
+
+def test_no_number_of_a_stream_masks_two_values_of_all_classes(private_key: PrivateKey) -> None:
+    job = make_job(epochs=4)
+    tables = make_tables(job, n_rows=200)
+    sessions = [run_session(job, tables, private_key, Randomness(None)) for _ in range(2)]
+    assert numbers_with_two_values(*sessions) == 0
 
 
 # --- the guest solves for the host's columns, by the scores of one job

@@ -20,6 +20,7 @@ from trilateral.common.config.process import Policy
 from trilateral.common.data.party_data import PreparedData
 from trilateral.common.jobs.policy import check_effective_rows, check_sizes
 from trilateral.common.paillier.keys import PrivateKey
+from trilateral.common.protocol import batches as drawing
 from trilateral.common.protocol.batches import Batch, Batches
 from trilateral.common.protocol.messages import ObservationRecord
 from trilateral.coordinator import training as coordinator_training
@@ -105,6 +106,44 @@ class TestTwoJobs:
         first = sums_at_zero(job, before, private_key, [Batch(1)], monkeypatch)
         second = sums_at_zero(job, tables, private_key, [Batch(1)], monkeypatch)
         np.testing.assert_allclose(second[0] - first[0], rows_times_labels(tables)[n_rows], atol=0.01)
+
+    @pytest.mark.parametrize(
+        "is_apart", [False, True], ids=["one order of the rows", "an order for each number of folds"]
+    )
+    def test_with_other_numbers_of_folds_show_one_row_unless_their_orders_differ(
+        self, is_apart: bool, private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The seed is the same, and so are the rows: no comparison of training rows stops these two jobs."""
+        jobs = [make_job(folds=n_folds, l2=0.01, holdout=0.0) for n_folds in (19, 20)]
+        tables = make_tables(jobs[0], n_rows=380)
+        if not is_apart:
+            order = drawing._order
+            monkeypatch.setattr(drawing, "_order", lambda *arguments: order(*arguments[:4]))
+        fold = Batch(1, fold=1, held_out=True)
+        larger, smaller = (set(Batches.of(job, 380).rows(fold)) for job in jobs)
+        found = [sums_at_zero(job, tables, private_key, [Batch(1, fold=1)], monkeypatch)[0] for job in jobs]
+        rows = sorted(larger ^ smaller)
+        assert (len(rows) == 1) is not is_apart
+        if is_apart:
+            assert len(rows) > 20  # Of 39 if they had no row in common.
+        else:
+            np.testing.assert_allclose(found[1] - found[0], rows_times_labels(tables)[rows[0]], atol=0.02)
+
+    @pytest.mark.parametrize("is_apart", [False, True])
+    def test_with_other_sizes_of_batches_differ_in_one_row_unless_their_orders_differ(self, is_apart: bool) -> None:
+        """Without an order for each size, a coordinator subtracts the first gradients of two trainings."""
+        one, other = (Batches(10_100, size, 7, is_apart=is_apart) for size in (100, 101))
+        changed = [
+            len(np.setxor1d(one.part_rows(part), other.part_rows(another))) for part in range(3) for another in range(3)
+        ]
+        assert (min(changed) > 180) if is_apart else (min(changed) == 1)
+        assert Batches.of(make_job(algorithm={"name": "sgd"}, batch=100), 10_100).is_apart
+
+    def test_on_a_table_that_grows_have_other_folds(self) -> None:
+        """100 new rows are enough for `policy.min_changed_rows`, but would add five rows to each of 20 folds."""
+        one, other = (Batches.of(make_job(folds=20), n_rows) for n_rows in (2000, 2100))
+        for fold in range(20):
+            assert len(np.setxor1d(one.part_rows(fold), other.part_rows(fold))) > 150  # Of 205.
 
     def test_with_other_seeds_have_folds_that_differ_in_most_rows(self) -> None:
         one, other = (Batches.of(make_job(folds=5, seed=seed), 1200) for seed in (1, 2))

@@ -19,6 +19,7 @@ from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.dataset import PreprocessingConfig, SplitConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy, ProcessConfig
+from trilateral.common.data.model.bins_file import load_bins
 from trilateral.common.data.model.model_file import load_model
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
@@ -72,6 +73,11 @@ class World:
     def weights(self, job: JobConfig) -> "pd.Series[float]":
         """What the host has got."""
         return pd.Series(load_model(JobFolder(self.configs[Role.HOST].state, job.name).model).weights)
+
+    def n_positive(self, job: JobConfig) -> int:
+        """Return what the counts of a bins job add up to."""
+        column = load_bins(JobFolder(self.configs[Role.HOST].state, job.name).bins).columns[0]
+        return sum(each.n_positive or 0 for each in column.bins)
 
     def added(self, row: int, base: JobConfig, other: JobConfig) -> float:
         """Return how much the first training has, more than the second, raised the host's part of a row's score."""
@@ -132,3 +138,28 @@ async def test_the_host_tells_the_labels_of_a_hold_out_of_two_rows_apart_unless_
                 if not await world.train(client, job):
                     found.append(max(rows.tolist(), key=lambda row, job=job: world.added(row, RANDOM, job)))  # type: ignore[misc]
         assert found == ([] if least else expected)
+
+
+async def test_the_host_reads_a_label_from_two_bins_jobs_unless_the_guest_compares_their_rows(tmp_path: Path) -> None:
+    """The numbers of positive rows of all bins of a column add up to that of all rows."""
+    bins = RANDOM.model_copy(update={"aligned": False, "task": "bins"})
+    for least in (0, Policy().min_changed_rows):
+        (folder := tmp_path / str(least)).mkdir()
+        world = World(folder, least)
+        for role, policy in ((Role.HOST, {"share_bins": "guest"}), (Role.GUEST, {"share_bin_counts": "host"})):
+            config = world.configs[role]
+            world.configs[role] = config.model_copy(update={"policy": config.policy.model_copy(update=policy)})
+        found = {}
+        async with serving(world.configs) as client:
+            assert await world.train(client, bins) == ""
+            for row in ROWS[:4]:
+                refusal = await world.train(client, other := named(bins, f"without-{row}"), row)
+                if refusal:
+                    assert refusal.startswith("the guest refuses the job under policy.min_changed_rows")
+                else:
+                    found[row] = bool(world.n_positive(bins) - world.n_positive(other))
+            # The same rule compares a training with bins jobs.
+            training = named(bins, "training", task="train")
+            refusal = await world.train(client, training, ROWS[4])
+            assert bool(refusal) is bool(least)
+        assert found == ({} if least else {row: bool(world.labels[row]) for row in ROWS[:4]})

@@ -25,7 +25,10 @@ from trilateral.common.shares.keys import Purpose
 WHOLE = JobConfig(name="job", dataset="data", protocol="shares", epochs=4, tolerance=0.0, holdout=0.2, evaluate_every=2)
 BATCHES = WHOLE.model_copy(update={"algorithm": Sgd(), "batch": 40, "epochs": 2, "evaluate_every": 1})
 INFERENCE = WHOLE.model_copy(update={"inference": True, "epochs": 2})
-JOBS = pytest.mark.parametrize("job", [WHOLE, BATCHES, INFERENCE], ids=["whole set", "batches", "inference"])
+FOLDS = WHOLE.model_copy(update={"folds": 2, "l1": 0.01, "epochs": 2, "evaluate_every": None})
+JOBS = pytest.mark.parametrize(
+    "job", [WHOLE, BATCHES, INFERENCE, FOLDS], ids=["whole set", "batches", "inference", "folds"]
+)
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted rows"])
 
 
@@ -158,12 +161,12 @@ def test_without_the_parties_own_masks_the_coordinator_sees_shares_that_depend_o
 
 
 def shuffled(tables: Tables, job: JobConfig, seed: int) -> Tables:
-    """The same rows in another order within each batch: all sums are the same, and no row is where it was."""
+    """The same rows in another order within each batch or fold: all sums are the same, and no row is where it was."""
     rng = np.random.default_rng(seed)
     n_train, n_holdout = len(tables.host.block.columns), len(tables.host.block.holdout_columns)
     order = np.arange(n_train)
     batches = Batches.of(job, n_train)
-    for number in range(batches.count):
+    for number in range(batches.n_parts):
         rows: Rows = batches.part_rows(number)
         order[rows] = rng.permutation(rows)
     holdout = rng.permutation(n_holdout)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from trilateral.common.base.errors import DataError, ProtocolError
 from trilateral.common.curve25519.points import POINT_BYTES
 from trilateral.common.data.alignment.labelled_list import ENTRY_BYTES, LabelledList, Query, answer, new_key
+from trilateral.guest_party.online import RowScore, RowToScore, ScoredRequest
 from trilateral.guest_party.online_http import _read_body
 from trilateral.guest_party.online_requests import _features_in
 
@@ -20,6 +21,15 @@ VALUES = st.recursive(
 )
 ROWS = st.lists(VALUES | st.fixed_dictionaries({"id": VALUES}, optional={"features": VALUES}), max_size=4)
 BODIES = VALUES | st.fixed_dictionaries({"job": VALUES | st.just("a"), "dataset": VALUES | st.just("b"), "rows": ROWS})
+
+
+def test_what_is_asked_and_answered_shows_in_no_text() -> None:
+    secret = "zq-4711"
+    row = RowToScore((secret,), {"income": secret})
+    scored = ScoredRequest((RowScore(0.471147, 0.61471147),), "")
+    text = repr([row, scored, Query.of([secret])])
+    assert secret not in text
+    assert "4711" not in text
 
 
 @given(BODIES)

@@ -6,8 +6,9 @@ import io
 import json
 import logging
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import MetricsConfig, OnlineConfig, Policy, ProcessConfig
 from trilateral.common.data.alignment.labelled_list import LabelledList, Query, answer
 from trilateral.common.data.model.model_file import load_model
+from trilateral.common.data.model.scoring import score_table
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.quota import IdQuota, ScoreQuota
@@ -373,6 +375,59 @@ async def test_a_host_that_is_away_is_reported_soon_and_found_again(
     assert row.score == pytest.approx(expected(world)[COMMON])
 
 
+@contextmanager
+def slow_table(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, list[object]]]:
+    """Let the guest read its table only after an event, and note each time that it begins."""
+    may_read, begun = threading.Event(), list[object]()
+
+    def wait_and_score(*args: Any) -> Any:
+        begun.append(args[0])
+        assert may_read.wait(60)
+        return score_table(*args)
+
+    monkeypatch.setattr("trilateral.guest_party.online.score_table", wait_and_score)
+    try:
+        yield may_read, begun
+    finally:
+        may_read.set()
+
+
+async def test_a_table_is_read_once_however_soon_the_callers_give_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with slow_table(monkeypatch) as (may_read, begun):
+        async with world.serving() as session:
+            for _ in range(3):
+                asked = asyncio.create_task(session.score(JOB.name, NEW, [COMMON]))
+                await eventually(lambda: bool(begun))
+                await asyncio.wait([asked], timeout=0.2)
+                asked.cancel()
+                await asyncio.wait([asked])
+            may_read.set()
+            (row,) = await session.score(JOB.name, NEW, [COMMON])
+    assert row.score == pytest.approx(expected(world)[COMMON])
+    assert len(begun) == 1
+
+
+async def test_a_request_for_a_new_model_gets_nothing_of_the_old_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guest's new part comes while a request for the old model waits, and the host still has the old one."""
+    path = JobFolder(world.configs[Role.GUEST].state, JOB.name).model
+    with slow_table(monkeypatch) as (may_read, begun):
+        async with world.serving() as session:
+            before = asyncio.create_task(session.score(JOB.name, NEW, [COMMON]))
+            await eventually(lambda: bool(begun))
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"run_id": "0" * 32}))
+            after = asyncio.create_task(session.score(JOB.name, NEW, [COMMON]))
+            await asyncio.wait([after], timeout=0.2)
+            may_read.set()
+            (row,) = await before
+            with pytest.raises(DataError, match="both parties need their parts of the same run"):
+                await after
+    assert row.score == pytest.approx(expected(world)[COMMON])
+
+
 async def test_many_requests_at_a_time_get_their_own_scores(world: World) -> None:
     scores = expected(world)
     ids = [*scores.index][:40]
@@ -454,6 +509,8 @@ async def test_http_answers_as_grpc_does(world: World) -> None:
         ({"data": json.dumps(BODY | {"rows": [{"id": "a", "features": "text"}]})}, 400),
         ({"data": json.dumps(BODY | {"rows": [" "]})}, 422),
         ({"data": json.dumps(BODY | {"job": "other"})}, 422),
+        ({"data": json.dumps(BODY | {"job": "a\0b"})}, 400),
+        ({"data": json.dumps(BODY | {"job": "../scores"})}, 400),
         ({"data": json.dumps(BODY | {"dataset": "other"})}, 403),
         ({"data": io.BytesIO(b" " * 1_100_000)}, 413),
         ({"path": "/"}, 404),
@@ -476,6 +533,14 @@ async def test_http_refuses_what_is_not_a_request_of_a_program_with_the_token(
             assert "Access-Control-Allow-Origin" not in answer.headers
         assert COMMON not in text
     assert world.given == (0, 0)
+
+
+async def test_a_token_that_is_not_text_is_a_wrong_one(world: World) -> None:
+    async with over_http(world) as (_, url):
+        reader, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
+        writer.write(b"POST /score HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \xff\r\n\r\n")
+        assert b" 401 " in await reader.readline()
+        writer.close()
 
 
 async def test_the_token_stays_the_same_over_restarts(world: World) -> None:

@@ -52,7 +52,7 @@ def ours(job: JobConfig, Z: FloatMatrix, y: FloatVector, **options: Any) -> Plai
 def theirs(penalty: Penalty, Z: FloatMatrix, y: FloatVector, weights: FloatVector | None = None) -> LogisticRegression:
     strength = penalty.l1 + penalty.l2
     total = len(y) if weights is None else float(weights.sum())
-    options: dict[str, Any] = {"C": 1 / (total * strength), "tol": 1e-7, "max_iter": 20_000}
+    options: dict[str, Any] = {"C": 1 / (total * strength), "tol": 1e-7, "max_iter": 100_000}
     if penalty.l1 == 0:
         return LogisticRegression(solver="newton-cholesky", **options).fit(Z, y, weights)
     share = penalty.l1 / strength

@@ -94,6 +94,12 @@ def test_a_weight_is_0_in_the_model_itself(private_key: PrivateKey) -> None:
     assert np.array_equal(outcome.coef == 0, in_numpy(job, tables).coef == 0)
 
 
+def test_all_columns_have_a_weight_without_a_penalty(private_key: PrivateKey) -> None:
+    job = make_job(folds=2)
+    outcome = train(job, make_tables(job, n_rows=600, n_host=3, n_guest=2), private_key)
+    assert [each.n_terms for each in outcome.ended.compared] == [5]
+
+
 def test_the_host_is_not_told_which_penalty_is_chosen(private_key: PrivateKey) -> None:
     job = make_job(**JOBS["path of l1"])
     outcome = train(job, make_tables(job, n_rows=600), private_key)

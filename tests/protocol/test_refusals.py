@@ -315,11 +315,13 @@ def test_the_coordinator_refuses_messages_for_a_round_that_it_has_not_begun(
             list(machine.handle(Role.HOST, message))
 
 
-def test_fewer_rows_than_a_batch_are_refused_at_the_coordinator(private_key: PrivateKey) -> None:
-    machine = make_machines(JOB, make_tables(JOB), private_key)[Role.COORDINATOR]
-    list(machine.handle(Role.HOST, Ready(29, 3)))
-    with pytest.raises(ProtocolError, match="29 rows, but the job's batches need 30"):
-        list(machine.handle(Role.GUEST, Ready(29, 3)))
+def test_fewer_rows_than_a_batch_or_folds_are_refused_at_the_coordinator(private_key: PrivateKey) -> None:
+    folds = JobConfig(name="folds", dataset="made", protocol="shares", folds=20)
+    for job, n_rows, least in ((JOB, 29, 30), (folds, 19, 20)):
+        machine = make_machines(job, make_tables(job), private_key)[Role.COORDINATOR]
+        list(machine.handle(Role.HOST, Ready(n_rows, 3)))
+        with pytest.raises(ProtocolError, match=f"{n_rows} rows, but the job's batches or folds need {least}"):
+            list(machine.handle(Role.GUEST, Ready(n_rows, 3)))
 
 
 def test_slots_that_have_no_room_in_some_round_are_refused_before_the_first(private_key: PrivateKey) -> None:

@@ -114,9 +114,8 @@ class Journals:
             case ObservationRecord(loss=None):
                 self.observations.append(None)
             case ObservationRecord(loss=float(loss)):
-                self.observations.append(
-                    Observation(loss, message.gradient, message.curvature, message.holdout_loss, message.information)
-                )
+                seen = message.gradient, message.curvature, message.holdout_loss, message.information
+                self.observations.append(Observation(loss, *seen))
             case StepTaken(asked=asked):
                 number = asked.key.round if isinstance(asked, BeginRound) else asked.round
                 self.steps[role].setdefault(number, asked)
@@ -163,6 +162,9 @@ class Trouble:
         is_of_round = isinstance(message, BeginRound | Piece | Evaluation) and not is_over(message)
         # What belongs to no round is sent again until it arrives, or the session ends.
         if isinstance(message, Piece) and (message.key.round == 0 or message.kind is Kind.WEIGHTS):
+            return False
+        # Nothing of the step of inference is dealt ahead, and a link sends nothing before the beginning has arrived.
+        if isinstance(message, BeginRound) and message.information:
             return False
         if isinstance(message, Piece) and (message.key, message.kind) in self.lost:
             return True

@@ -229,7 +229,7 @@ class Transcript:
         self.n_all = sum(self.n_columns.values())
         self.weighted = challenge.weight_bits is not None
         (offer,) = {each.job.name: each.job for each in traffic if isinstance(each, OpenJob)}.values()
-        n_train = ready[Role.HOST].n_train
+        n_train, self.n_models = ready[Role.HOST].n_train, offer.n_models
         self.fmt = Format.of(n_train, offer.max_score, challenge.weight_bits)
         plan = RowPlan.of(Batches.of(offer, n_train), 0)
         self.information = InformationPlan.of(
@@ -306,7 +306,7 @@ class Transcript:
                 n_host = self.n_columns[Role.HOST]
                 parts = [(Purpose.COLUMNS, n_host, 0, n_host)]
             case Kind.MASKED_COLUMNS, _:
-                parts = [(Purpose.COLUMNS, n_guest, 0, n_guest), (Purpose.LABELS, 1, 0, 1)]
+                parts = [(Purpose.COLUMNS, n_guest, 0, n_guest), (Purpose.LABELS, self.n_models, 0, self.n_models)]
                 if weighted:
                     parts += [(Purpose.WEIGHTS, 1, 0, 1), (Purpose.WEIGHTED, n_guest, 0, n_guest)]
             case Kind.DEALT, _:

@@ -113,7 +113,7 @@ class Query:
         points: H(x)^a of each, concatenated: what the host gets.
     """
 
-    texts: tuple[bytes, ...]
+    texts: tuple[bytes, ...] = field(repr=False)
     points: bytes
     _keys: bytes = field(repr=False)
 

@@ -75,7 +75,7 @@ class Assessment:
     metrics: HoldoutMetrics | None
     """Quality figures; None without hold-out rows. Log loss and accuracy use calibrated probabilities, each from a map
     that was fitted without the row."""
-    log_odds: FloatVector = field(compare=False)
+    log_odds: FloatVector = field(compare=False, repr=False)
     """Of these probabilities, shape (n_holdout,)."""
     calibration: Calibration
     """The map from scores to probabilities."""

@@ -68,11 +68,13 @@ def read_labelled_scores(paths: Sequence[Path], dataset: DatasetConfig, name: st
         The rows, in canonical order of their IDs.
 
     Raises:
-        ConfigError: the dataset has no `label`.
+        ConfigError: the dataset has no `label`, or one of several classes.
         DataError: a file or the table cannot be used, or they have no IDs in common.
     """
     if dataset.label is None:
         raise ConfigError(f"datasets.{name}: labels are needed: set `label`, or name another dataset")
+    if dataset.label.classes is not None:
+        raise ConfigError(f"datasets.{name}: the label has several classes: name a dataset whose label has two values")
     special = {*dataset.id_columns, *dataset.label.columns}
     others = [column for column in open_table(dataset.path).names if column not in special]
     table = read_table(dataset.model_copy(update={"features": None, "categorical": [], "exclude": others}))
@@ -99,7 +101,13 @@ def _common(first: Ids, second: Ids) -> tuple[Ids, tuple[Rows, Rows]]:
 
 def _read(path: Path, form: IdForm) -> tuple[Ids, FloatVector]:
     """Read the IDs of a file, in their normal form, and the scores."""
+    if not path.exists():
+        raise DataError(f"there is no file of scores {path}: name a file that `trilateral predict` wrote")
     names = open_table(path).names
+    if SCORE not in names and any(name.startswith(f"{SCORE}_") for name in names):
+        raise DataError(
+            f"{path.name} has a score for each of several classes: name scores by a model of a label with two values"
+        )
     id_columns = [name for name in names if name not in FIGURES]
     if SCORE not in names or not id_columns:
         raise DataError(f"{path.name} has no IDs with a column {SCORE!r}: name a file that `trilateral predict` wrote")

@@ -345,7 +345,10 @@ class PartyModel(Settings):
             return self.of_class(of_class)
         if self.classes is not None:
             names = self.classes.names or [str(number) for number in range(1, len(self.classes.parts) + 1)]
-            raise ConfigError(f"the model of job {self.job.name} has several classes: name one of {', '.join(names)}")
+            raise ConfigError(
+                f"the model of job {self.job.name} has several classes: name one of them, with --class or"
+                f" `of_class`: {', '.join(names)}"
+            )
         return self
 
     def _with(self, part: ClassPart) -> "PartyModel":

@@ -120,16 +120,15 @@ class _Graph:
                 return self.node("Mul", [self.value(left), self.value(right)])
 
     def _transformed(self, x: str, transform: Transform, power: float | None) -> str:
-        one = self.constant(1)
         match transform:
             case "log":
                 return self.node("Log", [x])
             case "log1p":
-                return self.node("Log", [self.node("Add", [x, one])])
+                return self.node("Log", [self.node("Add", [x, self.constant(1)])])
             case "sqrt":
                 return self.node("Sqrt", [x])
             case "yeo_johnson":
-                size, exponent = self.node("Add", [self.node("Abs", [x]), one]), power or 0.0
+                size, exponent = self.node("Add", [self.node("Abs", [x]), self.constant(1)]), power or 0.0
                 negative = self.node("Neg", [self._power(size, 2 - exponent)])
                 return self.node(
                     "Where", [self.node("Less", [x, self.constant(0)]), negative, self._power(size, exponent)]

@@ -250,7 +250,7 @@ class FineColumn:
     bins: FineBins
     codes: NDArray[np.uint8] = field(repr=False)
     """The fine bin of each training row, shape (n_train,)."""
-    bounds: FloatVector
+    bounds: FloatVector = field(repr=False)
     """Of numbers: see `BinnedNumber`."""
     missing: int | None
     """The fine bin of missing values; None if there are none."""

@@ -31,6 +31,14 @@ ConfigOption = Annotated[
 ]
 
 
+ClassOption = Annotated[
+    str | None,
+    typer.Option(
+        "--class",
+        metavar="CLASS",
+        help="In a model of several classes: the value of the label or, at the host, the number of the class.",
+    ),
+]
 ScoresOption = Annotated[
     list[Path] | None,
     typer.Option("--scores", metavar="FILE", help="Scores by the first model, then by the second, from `predict`."),
@@ -74,14 +82,7 @@ def export(
             "preprocessing as PMML or ONNX.",
         ),
     ],
-    of_class: Annotated[
-        str | None,
-        typer.Option(
-            "--class",
-            metavar="CLASS",
-            help="In a model of several classes: the value of the label or, at the host, the number of the class.",
-        ),
-    ] = None,
+    of_class: ClassOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Write a part for other programs: its weights, or everything that computes its scores."""
@@ -179,9 +180,11 @@ def select(model: ModelArgument, config: ConfigOption = None) -> None:
 def compare(
     first: ModelArgument,
     second: ModelArgument,
+    *,
     config: ConfigOption = None,
     scores: ScoresOption = None,
     labels: LabelsOption = None,
+    of_class: ClassOption = None,
 ) -> None:
     """Print two models side by side: weights and, at the guest, the quality.
 
@@ -194,12 +197,12 @@ def compare(
     from trilateral.common.data.model.model_file import load_model
 
     with public_errors():
-        parts = load_model(_find(first, config)).one(None), load_model(_find(second, config)).one(None)
-        print_comparison(*parts, Console())
-        if scores or labels:
-            if scores is None or len(scores) != 2:
-                raise ConfigError("--scores: give two files, one of each model: --scores FIRST --scores SECOND")
-            of_labels = None if labels is None else (labels, _dataset(labels, config))
+        if (scores or labels is not None) and len(scores or []) != 2:
+            raise ConfigError("--scores: give two files, one of each model: --scores FIRST --scores SECOND")
+        of_labels = None if labels is None else (labels, _dataset(labels, config))
+        one, other = (load_model(_find(model, config)).one(of_class) for model in (first, second))
+        print_comparison(one, other, Console())
+        if scores:
             print_scores_of_two(scores[0], scores[1], of_labels, Console())
 
 
@@ -226,6 +229,8 @@ def drift(
     from trilateral.common.data.model.model_file import load_model
 
     with public_errors():
+        if labels is not None and scores is None:
+            raise ConfigError("--labels needs the scores of the rows: give --scores")
         if dataset is None and scores is None:
             raise ConfigError("there are no rows to compare: give --dataset, --scores or both")
         part, console = load_model(_find(model, config)), Console()
@@ -233,9 +238,7 @@ def drift(
             print_column_shift(part, _dataset(dataset, config), dataset, console)
         if scores is not None:
             print_score_shift(part, scores, console)
-        if labels is not None:
-            if scores is None:
-                raise ConfigError("--labels needs the scores of the rows: give --scores")
+        if labels is not None and scores is not None:
             print_calibration_drift(part, scores, _dataset(labels, config), labels, console)
 
 

@@ -161,7 +161,7 @@ def _signed(number: float) -> str:
 
 def _weights_table(model: PartyModel, title: str) -> Table:
     table = Table(title=Text(title), title_justify="left")
-    table.add_column("term")
+    table.add_column("term", overflow="fold")
     for name in ("weight", "odds ratio", "per std. dev."):
         table.add_column(name, justify="right")
     for each in sorted(weights_of(model), key=lambda each: abs(each.standardised), reverse=True):
@@ -209,7 +209,7 @@ def _print_inference(inference: Inference, console: Console) -> None:
     """Print the accuracy of the weights in the columns of statsmodels, and at the guest the fit of the model."""
     if inference.terms or inference.intercept is not None:
         table = Table(title="accuracy of the weights", title_justify="left")
-        table.add_column("term")
+        table.add_column("term", overflow="fold")
         for name in ("coef", "std err", "z", "P>|z|", "[0.025", "0.975]"):
             table.add_column(name, justify="right")
         rows = [(Text(term), each) for term, each in inference.terms.items()]
@@ -220,7 +220,7 @@ def _print_inference(inference: Inference, console: Console) -> None:
             table.add_row(of_term, *figures, f"{each.lower:.3f}", f"{each.upper:.3f}")
         console.print(table)
     if inference.intercept is not None:
-        _say(console, "The constant is that of a row with the mean value in every term of the host.")
+        _say(console, "The intercept is that of a row with the mean value in every term of the host.")
     for column, test in inference.columns.items():
         _say(console, f"all terms of {column!r} together: {_chi_square('Wald', test)}")
     if inference.fit is not None:

@@ -30,7 +30,7 @@ def print_column_shift(model: PartyModel, dataset: DatasetConfig, name: str, con
     count_shift(model, dataset, counter)
     shift = counter.shift
     table = Table(title=f"{shift.n_rows:,} rows of {name} against the training rows", title_justify="left")
-    table.add_column("column")
+    table.add_column("column", overflow="fold")
     for heading in ("CSI", "by chance"):
         table.add_column(heading, justify="right")
     table.add_column("shift")
@@ -108,7 +108,7 @@ def print_comparison(first: PartyModel, second: PartyModel, console: Console) ->
     """
     names = [f"{each.job.name} ({place})" for each, place in ((first, "first"), (second, "second"))]
     table = Table(title="weights of standardised terms", title_justify="left")
-    table.add_column("term")
+    table.add_column("term", overflow="fold")
     for name in (*names, "difference"):
         table.add_column(Text(name), justify="right")
     for pair in pair_terms(first, second):

@@ -27,7 +27,9 @@ datasets:
   march: {{path: march.csv}}
   outcomes: {{path: outcomes.csv, id: person, label: {{}}}}
 """.replace("  outcomes: {{path: outcomes.csv, id: person, label: {{}}}}\n", "{outcomes}")
-OUTCOMES = "  outcomes: {path: outcomes.csv, id: person, label: {}}\n"
+OUTCOMES = """  outcomes: {path: outcomes.csv, id: person, label: {}}
+  homes: {path: outcomes.csv, id: person, label: {classes: [own, rent, free]}}
+"""
 PEERS = {
     "guest": "{host: 127.0.0.1:2, coordinator: 127.0.0.1:3}",
     "host": "{guest: 127.0.0.1:2, coordinator: 127.0.0.1:3}",
@@ -77,6 +79,8 @@ def folder(tmp_path: Path) -> Path:
     for name, weight in (("first", 1.0), ("second", 0.8)):
         scores = pd.DataFrame({"id": march["id"], "score": weight * march["age"], "probability": 0.5})
         scores.to_csv(tmp_path / f"{name}.csv", index=False)
+    of_classes = pd.DataFrame({"id": march["id"], "class": "own", "score_own": 1.0, "probability_own": 1.0})
+    of_classes.to_csv(tmp_path / "homes.csv", index=False)
     return tmp_path
 
 
@@ -130,9 +134,13 @@ def test_compare_needs_no_scores_and_a_host_has_weights_alone(folder: Path) -> N
     ("arguments", "code", "said"),
     [
         (["drift", "first"], 2, "give --dataset, --scores or both"),
-        (["drift", "first", "--dataset", "april"], 2, "datasets has no april: it has march, outcomes"),
+        (["drift", "first", "--dataset", "april"], 2, "datasets has no april: it has march, outcomes, homes"),
         (["drift", "first", "--scores", "march.csv"], 1, "march.csv has no IDs with a column 'score'"),
+        (["drift", "first", "--scores", "april.csv"], 1, "there is no file of scores april.csv"),
+        (["drift", "first", "--scores", "homes.csv"], 1, "has a score for each of several classes"),
         (["drift", "first", "--dataset", "march", "--labels", "outcomes"], 2, "--labels needs the scores"),
+        (["drift", "first", "--labels", "outcomes"], 2, "--labels needs the scores"),
+        (["drift", "first", "--scores", "first.csv", "--labels", "homes"], 2, "the label has several classes"),
         (["drift", "first", "--scores", "first.csv", "--labels", "march"], 2, "datasets.march: labels are needed"),
         (["compare", "first", "second", "--scores", "first.csv"], 2, "give two files, one of each model"),
         (["compare", "first", "../host/jobs/first"], 2, "is not a valid job name"),

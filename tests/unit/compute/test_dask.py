@@ -1,7 +1,10 @@
 """Tasks on a cluster give the same results as in this process, whatever happens to the workers."""
 
+import asyncio
 import logging
+import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +22,7 @@ from trilateral.common.checks.engine import check_engine, judge
 from trilateral.common.checks.finding import Level
 from trilateral.common.compute import dask
 from trilateral.common.compute.calls import TaskError
-from trilateral.common.compute.dask import DaskCluster, DaskEngine
+from trilateral.common.compute.dask import DaskCluster, DaskEngine, Worker
 from trilateral.common.compute.worker import WorkerFacts, describe
 from trilateral.common.config.engine import EngineConfig
 from trilateral.common.config.process import ProcessConfig, TlsConfig
@@ -64,6 +67,11 @@ def connected(cluster: TrialCluster, patience: float = PATIENCE) -> DaskCluster:
 def total(values: Vector, factor: int, seconds: float = 0.0) -> int:
     time.sleep(seconds)
     return factor * int(values.sum())
+
+
+def process_id(seconds: float) -> int:
+    time.sleep(seconds)
+    return os.getpid()
 
 
 def out_of_range(values: Vector) -> None:
@@ -210,6 +218,25 @@ def test_an_authority_of_the_peers_is_refused(files: DevelopmentFiles, tmp_path:
     assert "has an authority that `tls.authorities` has as well" in finding.text
 
 
+def test_a_refused_worker_gets_no_task_even_if_it_is_idle(
+    cluster: TrialCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meet, refused = DaskCluster._judge, min(cluster.workers)
+
+    def refuse_one(self: DaskCluster, worker: Worker, answer: object) -> None:
+        facts = replace(describe(), version="0.0.1") if worker.address == refused else answer
+        meet(self, worker, facts)
+
+    monkeypatch.setattr(DaskCluster, "_judge", refuse_one)
+    connection = connected(cluster)
+    assert "0.0.1" in str(connection.inspect()[refused])
+    engine = connection.open_engine()
+    placed = [engine.place(number, lambda: 0.2) for number in range(4)]
+    tasks = [engine.submit(process_id, argument) for argument in (*placed, *[0.2] * 8)]
+    assert {task.result() for task in tasks} == {cluster.workers[each] for each in cluster.workers if each != refused}
+    connection.close()
+
+
 def test_workers_that_differ_are_reported() -> None:
     here = describe()
     other = replace(here, arithmetic="gmpy2", shares_level=0, may_spill=True)
@@ -273,6 +300,49 @@ def test_a_scheduler_that_accepts_connections_and_says_nothing_is_given_up(monke
         ):
             connection.inspect()
         connection.close()
+
+
+def test_a_scheduler_that_stands_still_ends_the_tasks_until_it_goes_on(
+    cluster: TrialCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = connected(cluster, 2.0)
+    engine = connection.open_engine()
+    assert engine.submit(total, np.ones(1), 1).result() == 1
+    look, goes_on = DaskCluster._look, threading.Event()
+
+    async def stand_still(self: DaskCluster, client: Any) -> None:
+        while not goes_on.is_set():
+            await asyncio.sleep(0.01)
+        await look(self, client)
+
+    monkeypatch.setattr(DaskCluster, "_look", stand_still)
+    with pytest.raises(SuspendedError, match=r"^engine.scheduler: \S+ cannot be used: it does not answer"):
+        engine.submit(total, np.ones(1), 1, 60.0).result()
+    with pytest.raises(SuspendedError, match=r"^engine.scheduler: \S+ cannot be used: it does not answer"):
+        engine.submit(total, np.ones(1), 1).result()
+    goes_on.set()
+    for pid in cluster.pids:  # One of them still sleeps.
+        cluster.kill(pid)
+    assert engine.submit(total, np.ones(1), 2).result() == 2
+    connection.close()
+
+
+def test_a_scheduler_that_ends_while_the_connection_is_made_is_tried_again(
+    cluster: TrialCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, n_looks = DaskCluster._look, 0
+
+    async def lose_the_first(self: DaskCluster, client: Any) -> None:
+        nonlocal n_looks
+        n_looks += 1
+        if n_looks == 1:
+            raise OSError("in <a connection>: closed")
+        await look(self, client)
+
+    monkeypatch.setattr(DaskCluster, "_look", lose_the_first)
+    connection = connected(cluster)
+    assert connection.open_engine().submit(total, np.ones(1), 1).result() == 1
+    connection.close()
 
 
 # --- a worker dies

@@ -171,6 +171,20 @@ def test_tables_are_found_relative_to_the_file_too(tmp_path: Path) -> None:
     assert load(tmp_path, HOST).datasets["credit-A"].path == (tmp_path / "tables/credit.csv").resolve()
 
 
+def test_a_column_takes_from_all_columns_what_it_does_not_set_itself(tmp_path: Path) -> None:
+    path = "{path: tables/credit.csv}"
+    preprocessing = "{fill: mean, clip: null, columns: {income: {transform: log}}}"
+    text = HOST.replace(path, f"{{path: tables/credit.csv, preprocessing: {preprocessing}}}")
+    income = load(tmp_path, text).datasets["credit-A"].preprocessing.of_column("income")
+    assert (income.fill, income.clip, income.transform) == ("mean", None, "log")
+
+
+def test_a_date_that_does_not_exist_is_told_by_its_line(tmp_path: Path) -> None:
+    split = "{path: tables/credit.csv, split: {column: day, train_until: 2023-02-30}}"
+    with pytest.raises(ConfigError, match=r"line 8, column \d+: not valid YAML: there is no date 2023-02-30"):
+        load(tmp_path, HOST.replace("{path: tables/credit.csv}", split))
+
+
 def test_the_environment_reaches_a_dataset_whose_name_has_capitals(tmp_path: Path) -> None:
     config = load(tmp_path, HOST, {"TRILATERAL_DATASETS__CREDIT-A__PATH": "/data/new.parquet"})
     assert config.datasets["credit-A"].path == Path("/data/new.parquet")

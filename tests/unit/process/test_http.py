@@ -72,6 +72,28 @@ async def test_a_request_that_does_not_arrive_is_ended(monkeypatch: pytest.Monke
         assert answer.status == 408
 
 
+async def test_a_body_that_cannot_be_decompressed_is_refused() -> None:
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    async with (
+        served() as (session, url),
+        session.post(f"{url}/echo", data=b"{}", headers=headers, compress=False) as answer,
+    ):
+        assert answer.status == 400
+
+
+async def test_a_caller_that_hangs_up_is_no_unexpected_error(caplog: pytest.LogCaptureFixture) -> None:
+    async with served() as (_, url):
+        host, port = url.removeprefix("http://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        head = f"POST /echo HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
+        writer.write(head.encode() + b"[")
+        await writer.drain()
+        await asyncio.sleep(0.1)
+        writer.close()
+        await asyncio.sleep(0.1)
+    assert "unexpected" not in caplog.text
+
+
 async def test_an_address_in_use_is_named() -> None:
     async with served() as (_, url):
         with pytest.raises(ConfigError, match=r"online.listen: 127.0.0.1:\d+ cannot be used"):
