@@ -207,11 +207,10 @@ class Policy(Settings):
     over batches. With the default, one row contributes at most one hundredth of a mean. If the guest weights its rows,
     a batch counts there as the number of equally weighted rows with the same variance, (sum c)^2 / sum c^2."""
     min_changed_rows: Annotated[int, Field(ge=0)] = 100
-    """The smallest number of training rows in which two trainings or bins jobs may differ, unless they have the same
-    rows. The difference of two results is a sum over the rows that differ. At most a twentieth of the training rows is
-    asked for. With `evaluate_every`, the same holds for the rows that are evaluated. This party compares a job exactly
-    with those of its journal on the same table, and by sketches with earlier ones on any table. 0 permits any
-    difference."""
+    """The smallest number of training rows in which two jobs on a dataset may differ, unless they have the same rows.
+    The difference of two results is a sum over the rows that differ. At most a twentieth of the training rows is asked
+    for. With `evaluate_every`, the same holds for the rows that are evaluated. This party compares a job with those
+    that its journal has, as long as its own table has the same IDs. 0 permits any difference."""
     max_epochs: Annotated[int, Field(ge=1)] = 1000
     """The maximum number of epochs of a job."""
     max_fits: Annotated[int, Field(ge=1)] = 101
