@@ -265,7 +265,11 @@ class PartyJobs(ProcessJobs):
         job = offer.job
         job_id, known = await asyncio.to_thread(self._find_known, key, offer)
         caller, what = calling(), {"job": job.name, "run": key.run_id.hex()}
-        dataset = self._check_policy(job, known=known is not None)
+        # A bins job starts again after a fault, even if this party has its result and the other one does not.
+        has_begun = known is not None or (
+            job.task == "bins" and await asyncio.to_thread(self.journal.find, job_id) is not None
+        )
+        dataset = self._check_policy(job, known=has_begun)
         permission = Permission(job, lambda: self.config, self.audit, caller, what)
         self._check_secrets(offer)
         self.audit.allowed(

@@ -76,9 +76,9 @@ def has_begun_inference(config: ProcessConfig) -> bool:
     return isinstance(asked, BeginRound) and asked.information
 
 
-@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("role", [Role.COORDINATOR, Role.GUEST])
 def test_a_kill_in_the_step_of_inference_changes_no_standard_error(role: Role, tmp_path: Path) -> None:
-    write_tables(tmp_path, n_rows=20_000)
+    write_tables(tmp_path, n_rows=8000)
     configs = permitting(make_configs(tmp_path), *PARTIES)
     watched = configs[Role.HOST if role is Role.COORDINATOR else role]
     run_and_kill(INFERENCE, configs, tmp_path, role, lambda status: status.round > 2 and has_begun_inference(watched))
@@ -94,7 +94,7 @@ def test_a_kill_in_the_step_of_inference_changes_no_standard_error(role: Role, t
             assert each.std_error == pytest.approx(wanted[name].std_error, rel=3e-4)
 
 
-@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("role", [Role.COORDINATOR, Role.HOST])
 def test_a_search_whose_process_is_killed_goes_on_and_chooses_the_same_penalty(role: Role, tmp_path: Path) -> None:
     write_tables(tmp_path, n_rows=1500)
     configs = make_configs(tmp_path)
@@ -110,9 +110,9 @@ def test_a_search_whose_process_is_killed_goes_on_and_chooses_the_same_penalty(r
     np.testing.assert_array_equal(coef == 0, plain.coef == 0)
 
 
-@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("role", PARTIES)
 def test_a_bins_job_whose_process_is_killed_starts_again_and_counts_twice(role: Role, tmp_path: Path) -> None:
-    tables = write_tables(tmp_path, n_rows=20_000)
+    tables = write_tables(tmp_path, n_rows=8000)
     configs = configured(make_configs(tmp_path), PERMITTED)
     ledger = Ledger(configs[Role.HOST].state, Role.HOST)
     run_and_kill(BINS, configs, tmp_path, role, lambda _: ledger.entry(DATASET).equations > 0)
@@ -123,4 +123,4 @@ def test_a_bins_job_whose_process_is_killed_starts_again_and_counts_twice(role: 
         assert found.columns
         for column in found.columns:
             check_counts(column, train)
-    assert ledger.entry(DATASET).equations == 2 * 2 * 21  # Two sessions, 20 bins and one of NaN.
+    assert ledger.entry(DATASET).equations == 2 * 2 * 21
