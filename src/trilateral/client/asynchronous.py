@@ -370,9 +370,31 @@ class AsyncSession:
         from trilateral.client.model import load_model
 
         check_names(job=job)
-        if self.config.role is Role.COORDINATOR:
-            raise ConfigError("the coordinator has no part of a model: use the configuration of the host or the guest")
+        self._check_party("part of a model")
         return load_model(JobFolder(self.config.state, job).find_model())
+
+    def bins(self, job: str) -> "pd.DataFrame":
+        """Load what this party got to know in a finished bins job.
+
+        Args:
+            job: name of the job, which had `task: bins`.
+
+        Returns:
+            A table like that of `Model.bins`. At the guest, it also has the host's columns, which are numbered.
+
+        Raises:
+            ConfigError: this is the coordinator, which has no bins.
+            DataError: there is no such file in the state folder of the process, or it cannot be read.
+        """
+        from trilateral.client.model import load_bins
+
+        check_names(job=job)
+        self._check_party("bins")
+        return load_bins(JobFolder(self.config.state, job).bins)
+
+    def _check_party(self, what: str) -> None:
+        if self.config.role is Role.COORDINATOR:
+            raise ConfigError(f"the coordinator has no {what}: use the configuration of the host or the guest")
 
     def _check_guest(self, reason: str) -> None:
         role = self.config.role

@@ -14,6 +14,8 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from trilateral.client.model import Model
     from trilateral.guest_party.alignment import OnStage
     from trilateral.guest_party.dataset_alignment import DatasetAlignment
@@ -285,6 +287,21 @@ class Session:
             DataError: there is no such model in the state folder of the process, or it cannot be read.
         """
         return self._session.model(job)
+
+    def bins(self, job: str) -> "pd.DataFrame":
+        """Load what this party got to know in a finished bins job.
+
+        Args:
+            job: name of the job, which had `task: bins`.
+
+        Returns:
+            A table like that of `Model.bins`. At the guest, it also has the host's columns, which are numbered.
+
+        Raises:
+            ConfigError: this is the coordinator, which has no bins.
+            DataError: there is no such file in the state folder of the process, or it cannot be read.
+        """
+        return self._session.bins(job)
 
     def _call(self, function: Callable[..., Coroutine[Any, Any, T]], *args: object) -> T:
         self._check_open()
