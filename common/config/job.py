@@ -289,6 +289,7 @@ class JobConfig(Settings):
             "start_from": self.start_from is not None,
             "folds": self.folds is not None,
             "l1": self.l1 > 0,
+            "task: bins": self.task == "bins",
         }
         for name in [name for name, is_set in excluded.items() if is_set]:
             raise ValueError(

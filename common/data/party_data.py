@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatRows, FloatVector, Rows
 from trilateral.common.base.errors import ConfigError, Counted, DataError
@@ -48,8 +47,6 @@ class PreparedData(PartyData):
     """How many rows each evaluation set has, in their order: the hold-out rows are the first set."""
     distributions: Mapping[str, ColumnDistribution] = field(default_factory=dict)
     """Histograms of the columns that the model uses, on the training rows."""
-    row_sketch: NDArray[np.int32] | None = None
-    """Sketch of the training rows, see `jobs.trained_rows`."""
     start: FloatVector | None = None
     """The weights at which the training starts, shape (n_columns,), if it starts from an earlier model."""
 

@@ -26,10 +26,8 @@ from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.data.tables.table_file import table_sha256
 from trilateral.common.jobs.account import Account
 from trilateral.common.jobs.folder import JobFolder
-from trilateral.common.jobs.party_record import PartyRecord
 from trilateral.common.jobs.permission import Permission
 from trilateral.common.jobs.policy import check_sizes
-from trilateral.common.jobs.trained_rows import N_SUMS, Sketch, TrainedRows
 from trilateral.common.protocol.binning import MAX_FINE_BINS, FineBins, sum_groups
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
 from trilateral.common.protocol.messages import BinsResult, CountsDue, MergedColumn
@@ -48,8 +46,7 @@ class BinsWork:
         run_id: run ID of this session.
         permission: of the job.
         account: returns the account of the job's dataset, under the policy at the time of the call.
-        record: what the journal keeps about the job.
-        trained: the rows of all trainings and bins jobs of this party.
+        add_rows: adds the rows of the job to those that this party has used, if the policy allows it.
     """
 
     def __init__(
@@ -58,17 +55,13 @@ class BinsWork:
         run_id: bytes,
         permission: Permission,
         account: Callable[[], Account],
-        *,
-        record: PartyRecord,
-        trained: TrainedRows,
+        add_rows: Callable[[Policy], None],
     ) -> None:
         self._job = job
         self._run_id = run_id
         self._permission = permission
         self._account = account
-        self._record = record
-        self._trained = trained
-        self._rows: Sketch = np.zeros(N_SUMS, np.int32)
+        self._add_rows = add_rows
         self._fine: list[FineColumn] = []
         self._own: list[BinnedColumn] = []
         self._left_out: dict[str, str] = {}
@@ -93,7 +86,7 @@ class BinsWork:
 
         Raises:
             DataError: no column can be divided, or there are too many.
-            PolicyError: the policy does not allow the job on a table of this size, or on these rows after others.
+            PolicyError: the policy does not allow the job on a table of this size.
         """
         job, role = self._job, self._account().role
         train, _ = split_rows(len(table.ids), job, roles)
@@ -103,9 +96,6 @@ class BinsWork:
         self._left_out = dict(table.left_out)
         digest = table.ids.digest()
         self._ids = digest.hex()
-        # Counts over rows that differ in one row show its label, as weights would.
-        self._rows = self._trained.sketch(table.ids.take(train), None if table.labels is None else table.labels[train])
-        self._trained.check(self._rows, self.n_train, policy)
         least = max(policy.min_bin_label_count, 1)
         release = Release(merge_rule(self._binning, self.n_train, least), policy.share_bin_counts == "host")
         if table.labels is not None:
@@ -145,7 +135,7 @@ class BinsWork:
             )
 
     def count(self, due: CountsDue) -> None:
-        """Count in the ledger what is about to leave, if the policy still permits the job.
+        """Count the rows, and in the ledger what is about to leave about them, if the policy still permits the job.
 
         Raises:
             PolicyError: the policy does not allow so much.
@@ -155,8 +145,7 @@ class BinsWork:
         secrecy = None if self._labels is None else LabelSecrecy.of_result(self._labels, None)
         self._permission.check_again()
         with self._permission.recording():
-            self._trained.add(self._rows, self.n_train, account.policy)
-            self._record.keep_counts_given()
+            self._add_rows(account.policy)
             account.spend_counts(due.equations, account.max_equations(self.n_train, secrecy))
 
     def file(self, result: BinsResult) -> BinsFile:

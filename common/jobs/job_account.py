@@ -8,14 +8,13 @@ import numpy as np
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.config.process import UNLIMITED
+from trilateral.common.config.process import UNLIMITED, Policy
 from trilateral.common.data.party_data import PreparedData
 from trilateral.common.jobs.account import Account, training_equations
 from trilateral.common.jobs.ledger import point_of
 from trilateral.common.jobs.party_record import PartyRecord
 from trilateral.common.jobs.policy import JOB, holdout_scores, scored_points, spend_scores
 from trilateral.common.jobs.quota import ScoreQuota
-from trilateral.common.jobs.trained_rows import TrainedRows
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
 from trilateral.common.protocol.messages import BeginRound, Message, ScoresDue, StepTaken
 
@@ -34,7 +33,7 @@ class JobAccount:
         record: what earlier sessions have counted.
         account: returns the account of the job's dataset, under the policy at the time of the call.
         data: this party's prepared table.
-        trained: the rows of all trainings of this party.
+        add_rows: adds the rows of the job to those that this party has used, if the policy allows it.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class JobAccount:
         account: Callable[[], Account],
         data: PreparedData,
         *,
-        trained: TrainedRows,
+        add_rows: Callable[[Policy], None],
     ) -> None:
         self._job = job
         self._run_id = run_id
@@ -54,7 +53,7 @@ class JobAccount:
         self._n_train, self._n_own = data.block.columns.shape
         self._n_holdout, self._n_test = len(data.block.holdout_columns), data.block.n_test
         self._steps = data.preprocessing
-        self._trained, self._rows = trained, data.row_sketch
+        self._add_rows = add_rows
         self._is_counted = record.counted_columns is not None
         self._secrecy: LabelSecrecy | None = None
 
@@ -106,8 +105,6 @@ class JobAccount:
                 " job began: start the job again"
             )
         if not self._is_counted:
-            if self._rows is not None:
-                self._trained.check(self._rows, self._n_train, account.policy)
             account.check_training(*self._equations(n_columns, account))
 
     def count(self, message: Message) -> None:
@@ -123,8 +120,7 @@ class JobAccount:
         match message:
             case StepTaken(asked=BeginRound() as begin) if not self._is_counted:
                 account = self._account()
-                if self._rows is not None:
-                    self._trained.add(self._rows, self._n_train, account.policy)
+                self._add_rows(account.policy)
                 account.spend_training(*self._equations(begin.peer_columns, account))
                 self._record.keep_counted_columns(begin.peer_columns)
                 self._is_counted = True

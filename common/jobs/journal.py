@@ -43,8 +43,6 @@ MIN_BYTES = 512
 """The size of the smallest database that SQLite writes."""
 RUNNING = "running"
 """The content of the column `state` while a job has no outcome; afterwards the column holds the outcome."""
-COUNTS_GIVEN = "counts given"
-"""Name of the fact that a bins job, which has no rounds, is about to give counts."""
 _REPLACED = "."
 """Begins the name of a job that was replaced. No name of a job begins with it."""
 NO_FACTS: Mapping[str, bytes] = MappingProxyType({})
@@ -265,23 +263,6 @@ class Journal:
                 (_REPLACED,),
             ).fetchall()
             return [_record(row, self._facts(database, row[0]), {}) for row in rows]
-
-    def of_begun(self, name: str) -> list[tuple[bytes, JobConfig, bytes]]:
-        """Return a fact about each job that runs or has shown something: ID, settings and content.
-
-        These are jobs with rounds and bins jobs that have given counts. Replaced jobs are included.
-        """
-        with self._reading() as database:
-            rows = database.execute(
-                "SELECT job.id, job.settings, fact.content FROM fact JOIN job ON job.id = fact.job WHERE fact.name = ?"
-                " AND (job.state = ? OR job.id IN (SELECT job FROM round)"
-                " OR job.id IN (SELECT job FROM fact WHERE name = ?)) ORDER BY job.rowid",
-                (name, RUNNING, COUNTS_GIVEN),
-            ).fetchall()
-            return [
-                (job_id, parse_job(settings), self._unseal(content, job_id, _fact(name)))
-                for job_id, settings, content in rows
-            ]
 
     # --- values, which may be encrypted
 

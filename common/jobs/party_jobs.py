@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-import numpy as np
-
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import (
     BadKeyError,
@@ -28,7 +26,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.compute.engine import Engine, OpenEngine
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
-from trilateral.common.config.process import ProcessConfig
+from trilateral.common.config.process import Policy, ProcessConfig
 from trilateral.common.data.model.bins_file import BinsFile, save_bins
 from trilateral.common.data.model.model_file import NoModelError, PartyModel, load_model, save_model
 from trilateral.common.data.model.warm_start import warm_start
@@ -50,7 +48,6 @@ from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.account import Account
 from trilateral.common.jobs.bins_job import BinsWork, counted_columns
-from trilateral.common.jobs.changed_rows import EVALUATED, TRAINED, UsedRows, check_changed_rows
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.job_account import JobAccount
@@ -70,7 +67,7 @@ from trilateral.common.jobs.policy import (
 from trilateral.common.jobs.process_jobs import ProcessJobs
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.jobs.runner import MachineRecord, MachineRunner
-from trilateral.common.jobs.trained_rows import TrainedRows
+from trilateral.common.jobs.used_rows import EVALUATED, TRAINING, JobRows, UsedRows
 from trilateral.common.observe.audit import Audit
 from trilateral.common.paillier.cipher import PartyCipher
 from trilateral.common.paillier.factory import make_cipher
@@ -210,7 +207,7 @@ class PartyJobs(ProcessJobs):
         self._make_bins = make_bins
         self._aligner = aligner
         self._ledger = ledger
-        self._trained = TrainedRows(config.state, config.role)
+        self._used_rows = UsedRows(config.state, config.role)
         self._open_engine = open_engine
         self._scratch = ScratchSpace.of(config)
 
@@ -268,7 +265,11 @@ class PartyJobs(ProcessJobs):
         job = offer.job
         job_id, known = await asyncio.to_thread(self._find_known, key, offer)
         caller, what = calling(), {"job": job.name, "run": key.run_id.hex()}
-        dataset = self._check_policy(job, known=known is not None)
+        # A bins job starts again after a fault, even if this party has its result and the other one does not.
+        has_begun = known is not None or (
+            job.task == "bins" and await asyncio.to_thread(self.journal.find, job_id) is not None
+        )
+        dataset = self._check_policy(job, known=has_begun)
         permission = Permission(job, lambda: self.config, self.audit, caller, what)
         self._check_secrets(offer)
         self.audit.allowed(
@@ -296,35 +297,35 @@ class PartyJobs(ProcessJobs):
         record = await asyncio.to_thread(self._begin_record, key, job, job_id, known)
         engine, scratch = self._open_engine(), self._scratch.open(self.role)
 
+        rows: JobRows | None = None
+
+        def add_rows(policy: Policy) -> None:
+            if rows is None:
+                raise RuntimeError("something is about to leave before the rows are known")
+            self._used_rows.add(rows, policy)
+
         bins: BinsWork | None = None
         if job.task == "bins":
-            bins = BinsWork(
-                job,
-                key.run_id,
-                permission,
-                lambda: self._account_of(job.dataset),
-                record=record,
-                trained=self._trained,
-            )
+            bins = BinsWork(job, key.run_id, permission, lambda: self._account_of(job.dataset), add_rows)
 
         async def begin() -> Machine:
+            nonlocal rows
             if bins is not None:
                 with permission.recording():
-                    table, common = await self._read(runner, dataset, job, record, permission, scratch=scratch)
+                    table = await self._read(runner, dataset, job, record, permission, scratch=scratch)
                     roles = await self._roles(runner, job, record, table)
-                    await runner.in_thread(self._check_changed_rows, job, record, common, roles)
+                    rows = await runner.in_thread(self._rows_of, job, table, roles)
                     return await runner.in_thread(self._begin_bins, bins, table, dataset, roles, offer.seed)
             # Nothing needs the key while the table is read.
             cipher = runner.beside(self._make_cipher, offer) if job.protocol == "paillier" else None
             with permission.recording():
-                data = permission.data = await self._read_and_prepare(
-                    runner, dataset, job, record, permission, scratch=scratch
-                )
+                data, rows = await self._read_and_prepare(runner, dataset, job, record, permission, scratch=scratch)
+                permission.data = data
                 await runner.in_thread(release_freed_memory)
                 await runner.in_thread(record.check_columns, data.block.columns)
                 self._check_rows(job, data)
                 permission.account = JobAccount(
-                    job, key.run_id, record, lambda: self._account_of(job.dataset), data, trained=self._trained
+                    job, key.run_id, record, lambda: self._account_of(job.dataset), data, add_rows=add_rows
                 )
                 await runner.in_thread(permission.account.open, self._quota)
             start = await runner.in_thread(self._start, job, record, data)
@@ -529,13 +530,12 @@ class PartyJobs(ProcessJobs):
         permission: Permission,
         *,
         scratch: Scratch,
-    ) -> PreparedData:
+    ) -> tuple[PreparedData, JobRows]:
         """Read the table and make the training columns. Nothing keeps the table, which the job needs no longer."""
-        table, common = await self._read(runner, dataset, job, record, permission, scratch=scratch)
+        table = await self._read(runner, dataset, job, record, permission, scratch=scratch)
         roles = await self._roles(runner, job, record, table)
-        if not record.resumed:
-            await runner.in_thread(self._check_changed_rows, job, record, common, roles)
-        return await runner.in_thread(self._prepare, table, dataset, job, record, scratch=scratch, roles=roles)
+        rows = await runner.in_thread(self._rows_of, job, table, roles)
+        return await runner.in_thread(self._prepare, table, dataset, job, record, scratch=scratch, roles=roles), rows
 
     async def _roles(
         self, runner: MachineRunner, job: JobConfig, record: PartyRecord, table: PartyTable
@@ -549,15 +549,15 @@ class PartyJobs(ProcessJobs):
             check_chosen_rows(job, self.role)
         return roles
 
-    def _check_changed_rows(
-        self, job: JobConfig, record: PartyRecord, common: UsedRows, roles: RoleVector | None
-    ) -> None:
-        train, sets = split_rows(len(common.rows), job, roles)
-        used = {TRAINED: train}
+    def _rows_of(self, job: JobConfig, table: PartyTable, roles: RoleVector | None) -> JobRows:
+        """Return the rows that a job uses, once they differ from those of earlier jobs as the policy asks."""
+        train, sets = split_rows(len(table.ids), job, roles)
+        used = {TRAINING: train}
         if job.evaluate_every is not None:
             used[EVALUATED] = next(iter(sets.values()))
-        in_table = {fact: replace(common, rows=common.rows[rows]) for fact, rows in used.items()}
-        check_changed_rows(self.journal, record.id, job, in_table, policy=self.config.policy, role=self.role)
+        rows = self._used_rows.of_job(job.name, table.ids, table.labels, used)
+        self._used_rows.check(rows, self.config.policy)
+        return rows
 
     async def _row_roles(
         self, runner: MachineRunner, purpose: Purpose, exchange: RoleExchange, record: PartyRecord
@@ -578,17 +578,14 @@ class PartyJobs(ProcessJobs):
         permission: Permission,
         *,
         scratch: Scratch,
-    ) -> tuple[PartyTable, UsedRows]:
-        """Read the party's table, and select the rows that both parties have; also return which these are."""
+    ) -> PartyTable:
+        """Read the party's table, and select the rows that both parties have."""
         if job.aligned or record.resumed:
             table = await self._read_all(runner, dataset, job, record, scratch)
-            n_rows = len(table.ids)
-            rows = np.arange(n_rows) if job.aligned else record.common_rows(n_rows)
-            common = UsedRows(await runner.in_thread(table.ids.digest), rows, n_rows)
             if job.aligned:
-                return table, common
+                return table
             with self._naming(dataset):
-                return await runner.in_thread(table.select, rows), common
+                return await runner.in_thread(table.select, record.common_rows(len(table.ids)))
         with self._aligner.expect(runner.key, permission.check_again) as alignment:
             table = await self._read_all(runner, dataset, job, record, scratch)
             try:
@@ -608,9 +605,8 @@ class PartyJobs(ProcessJobs):
             raise DataError(
                 "the host and the guest have no IDs in common: compare how both write their IDs, and see `id_form`"
             )
-        common = UsedRows(await runner.in_thread(table.ids.digest), aligned.rows, len(table.ids))
         with self._naming(dataset):
-            return await runner.in_thread(table.select, aligned.rows), common
+            return await runner.in_thread(table.select, aligned.rows)
 
     async def _read_all(
         self, runner: MachineRunner, dataset: DatasetConfig, job: JobConfig, record: PartyRecord, scratch: Scratch
@@ -646,10 +642,8 @@ class PartyJobs(ProcessJobs):
             counted = counted_columns(self.config.state, dataset, job, table, roles)
             data = make_party_data(table, dataset.preprocessing, job, check, scratch, roles=roles, counted=counted)
             check_labels(data.block, is_chosen=roles is not None and table.split is None)
-            rows, _ = split_rows(len(table.ids), job, roles)
-            labels = None if table.labels is None else table.labels[rows]
-            data = replace(data, row_sketch=self._trained.sketch(table.ids.take(rows), labels))
             if job.start_from is not None:
+                rows, _ = split_rows(len(table.ids), job, roles)
                 earlier, columns = self._earlier_model(job.start_from), data.block.columns
                 intercept = data.preprocessing.intercept
                 start = record.start(lambda: warm_start(earlier, table.features, rows, columns, intercept=intercept))

@@ -18,7 +18,7 @@ from trilateral.common.config.settings import Settings
 from trilateral.common.data.features import Categories, Features
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.history import History
-from trilateral.common.jobs.journal import COUNTS_GIVEN, Journal, Record, read_fact
+from trilateral.common.jobs.journal import Journal, Record, read_fact
 from trilateral.common.jobs.sealing import Sealer
 from trilateral.common.pb.v1.party_pb2 import BeginRoundRequest, FinishJobRequest
 from trilateral.common.protocol.evaluation import HoldoutMetrics
@@ -199,10 +199,6 @@ class PartyRecord:
     def keep_counted_columns(self, n_columns: int) -> None:
         """Record that this training was counted, with so many training columns of the other party."""
         self._keep({_COUNTED: str(n_columns).encode()})
-
-    def keep_counts_given(self) -> None:
-        """Record that this bins job, which has no rounds, is about to give counts."""
-        self._keep({COUNTS_GIVEN: b""})
 
     def keep_newest_point(self, key: RoundKey, point: str) -> None:
         """Record a point at which rows are about to be scored, before the ledger counts it."""

@@ -36,7 +36,7 @@ from trilateral.common.config.settings import Settings
 from trilateral.common.jobs.journal import copy_database, examine_journal, newest_rounds
 from trilateral.common.jobs.ledger import LEDGER
 from trilateral.common.jobs.quota import COUNTER, IDS_COUNTER
-from trilateral.common.jobs.trained_rows import TRAINED_ROWS
+from trilateral.common.jobs.used_rows import USED_ROWS
 from trilateral.common.observe.audit import LOG, Audit
 from trilateral.common.observe.audit_chain import log_files
 from trilateral.common.process.state_folder import BEFORE, LOCK, RESTORING, holder, locked_state
@@ -47,7 +47,7 @@ MANIFEST = "trilateral-backup.json"
 MAX_MANIFEST_BYTES = 1 << 26
 REPLACED = ".replaced-"
 """Start of the name of a folder with the files that a restore has replaced."""
-COUNTS = frozenset({COUNTER, IDS_COUNTER, LEDGER, TRAINED_ROWS})
+COUNTS = frozenset({COUNTER, IDS_COUNTER, LEDGER, USED_ROWS})
 """Names of the hidden files in the state folder that must not be lost."""
 _DATABASE = b"SQLite format 3\0"
 _COMPANIONS = ("-wal", "-shm", "-journal")

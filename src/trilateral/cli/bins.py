@@ -21,7 +21,11 @@ def print_bins(source: BinsFile | PartyModel, console: Console) -> None:
     console.print(f"bins of job {source.job.name}, at the {source.role}", markup=False, highlight=False, soft_wrap=True)
     for text in describe_left_out(source.left_out):
         console.print(text, markup=False, highlight=False, soft_wrap=True)
-    for column in bin_figures(source):
+    columns = bin_figures(source)
+    if not columns:
+        text = "no column is in bins: name a bins job, or train with `preprocessing.binning`"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    for column in columns:
         console.print(_bins_table(column))
 
 
@@ -70,7 +74,7 @@ def print_candidates(rows: Sequence[Candidate], console: Console) -> None:
     table.add_column("term", overflow="fold")
     for head in ("IV", "weight", "VIF", "correlation"):
         table.add_column(head, justify="right")
-    table.add_column("with")
+    table.add_column("with", overflow="fold")
     for row in sorted(rows, key=lambda each: -abs(each.weight)):
         figures = (row.iv, row.weight, row.vif, row.correlation)
         table.add_row(
