@@ -17,6 +17,7 @@ from trilateral.common.protocol.messages import (
     RoundProgress,
     RoundReport,
 )
+from trilateral.common.protocol.shares.bounds import MAX_RESULT
 from trilateral.coordinator.computation import NO_STEP, Computation, Opening
 from trilateral.coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
 from trilateral.coordinator.training import Training
@@ -40,8 +41,14 @@ def check_memory(job: JobConfig, n_train: int, n_columns: int) -> None:
         n_columns: columns of both parties together.
 
     Raises:
-        ProtocolError: the training would need more than `MAX_NUMBERS`.
+        ProtocolError: the training would need more than `MAX_NUMBERS`, or its models have more than `MAX_RESULT`
+            weights.
     """
+    if job.n_models * n_columns > MAX_RESULT:
+        raise ProtocolError(
+            f"the parties have {n_columns} columns, and the job has {job.n_models} models: {MAX_RESULT} weights are the"
+            " most for all models together: leave out columns or merge classes"
+        )
     algorithm, n_batches = job.algorithm, Batches.of(job, n_train).count
     n_vectors = _VECTORS
     if algorithm.name != "sgd":

@@ -1,7 +1,7 @@
 """The pages of the documentation site that are made from code, so that they cannot drift from it.
 
 They lie in ``docs/reference`` and ``docs/project``, which are not committed: the Python API and the packages from their
-docstrings, the commands from the Typer application, the options from the pydantic models, the notebook as a page, and
+docstrings, the commands from the Typer application, the options from the pydantic models, the notebooks as pages, and
 the documents at the top of the repository.
 """
 
@@ -46,7 +46,11 @@ DOCUMENTS = {
     ROOT / "benchmarks/README.md": PROJECT / "benchmarks.md",
 }
 """Documents outside this folder, and where the site has them."""
-NOTEBOOK = DOCS / "tutorial.ipynb"
+NOTEBOOKS = {
+    DOCS / "tutorial.ipynb": PROJECT / "notebook.md",
+    DOCS / "scorecard.ipynb": PROJECT / "scorecard.md",
+}
+"""Notebooks, and where the site has them."""
 LAYERS = (
     *("client", "aio", "cli", "demo", "host_party", "guest_party", "coordinator"),
     *(f"common.{name}" for name in ("trial", "checks", "process", "jobs", "observe", "rpc", "data")),
@@ -85,7 +89,8 @@ def write_pages() -> None:
     for source, page in DOCUMENTS.items():
         if page.parent == PROJECT:
             pages[page] = for_site(source.read_text(encoding="utf-8"), source, page)
-    pages[PROJECT / "notebook.md"] = for_site(_notebook_page(), NOTEBOOK, PROJECT / "notebook.md")
+    for source, page in NOTEBOOKS.items():
+        pages[page] = for_site(_notebook_page(source), source, page)
     for path, text in pages.items():
         path.write_text(text, encoding="utf-8")
 
@@ -111,7 +116,7 @@ def for_site(text: str, source: Path, page: Path) -> str:
             return link[0]
         file, hash_, anchor = target.partition("#")
         path = Path(os.path.normpath(source.parent / file))
-        path = DOCUMENTS.get(path, PROJECT / "notebook.md" if path == NOTEBOOK else path)
+        path = (DOCUMENTS | NOTEBOOKS).get(path, path)
         if path.is_relative_to(DOCS) and (image or path.suffix == ".md"):
             return f"{image}[{label}]({os.path.relpath(path, page.parent)}{hash_}{anchor})"
         return label if label.startswith("`") else f"`{label}`"
@@ -396,14 +401,12 @@ def _field_default(field: FieldInfo) -> str:
     return f"`{said.removesuffix('.0').replace('e-0', 'e-')}`"
 
 
-# --- the notebook
+# --- the notebooks
 
 
-def _notebook_page() -> str:
-    """The notebook as a page: its text, its code, and what it printed or drew when it was last run."""
-    if not NOTEBOOK.exists():
-        return "# The notebook\n\nThis checkout has no notebook.\n"
-    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+def _notebook_page(notebook: Path) -> str:
+    """A notebook as a page: its text, its code, and what it printed or drew when it was last run."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     return "\n\n".join(part for cell in cells for part in _cell_parts(cell)) + "\n"
 
 

@@ -52,6 +52,8 @@ LOOK_SECONDS = 1.0
 """Interval at which to look for a change of a table, a model or the settings. A change of a file counts once the file
 is the same at two looks."""
 _IDS_AT_A_TIME = 4096
+_MAX_WAITING = 32
+"""Blocks of IDs in memory that wait to be masked, because a table is read faster than that."""
 
 
 @dataclass(frozen=True)
@@ -325,6 +327,8 @@ class _MaskedRows:
         del written
         rounded = round_scores(scores)
         for part in blocks_of(len(ids), _IDS_AT_A_TIME):
+            if len(self._entries) >= _MAX_WAITING:
+                self._entries[-_MAX_WAITING].result()
             self._entries.append(self._threads.submit(make_entries, self._key, ids[part], rounded[part]))
         self.n_ids += len(ids)
 

@@ -7,7 +7,7 @@ wait, and share the next one.
 import asyncio
 from collections.abc import Callable
 
-from trilateral.common.base.errors import TrilateralError
+from trilateral.common.base.errors import PolicyError
 from trilateral.common.base.roles import Role
 from trilateral.common.base.tasks import start
 from trilateral.common.config.process import ProcessConfig
@@ -43,22 +43,25 @@ class OnlineCounts:
     async def _write(self) -> None:
         while self._waiting:
             together, self._waiting = self._waiting, []
-            if not await self._write_together(together) and len(together) > 1:
-                # There is not enough for all of them: the first ones get what is left.
-                for each in together:
+            if not await self._write_together(together):
+                for each in together:  # The first ones get what is left.
                     await self._write_together([each])
 
     async def _write_together(self, together: list[tuple[int, asyncio.Future[int]]]) -> bool:
-        """Count some answers at once; return whether they were counted. A single one learns why it was not."""
+        """Count some answers at once.
+
+        Returns:
+            False if there is too little for all of them together, and they have to be counted one by one.
+        """
         try:
             left = await self._count(sum(n_points for n_points, _ in together))
         except Exception as error:
-            if len(together) == 1 or not isinstance(error, TrilateralError):
-                for _, counted in together:
-                    if not counted.done():
-                        counted.set_exception(error)
-                return True
-            return False
+            if len(together) > 1 and isinstance(error, PolicyError):
+                return False
+            for _, counted in together:
+                if not counted.done():
+                    counted.set_exception(error)
+            return True
         for _, counted in together:
             if not counted.done():  # The caller may have hung up. What was counted stays counted.
                 counted.set_result(left)

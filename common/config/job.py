@@ -268,8 +268,6 @@ class JobConfig(Settings):
                 raise ValueError(f"`{name}` belongs to `protocol: {other}`: remove it, or set that protocol")
         if self.task == "bins" and self.protocol != "shares":
             raise ValueError("`task: bins` counts on secret shares: set `protocol: shares`")
-        if self.task == "bins" and self.holdout == "column":
-            raise ValueError("`task: bins` counts the rows that `holdout` and `seed` leave: set `holdout` to a share")
         if self.inference:
             self._check_inference()
         if self.cipher == "reference" and self.slots not in (None, 1):
@@ -291,6 +289,7 @@ class JobConfig(Settings):
             "start_from": self.start_from is not None,
             "folds": self.folds is not None,
             "l1": self.l1 > 0,
+            "task: bins": self.task == "bins",
         }
         for name in [name for name, is_set in excluded.items() if is_set]:
             raise ValueError(

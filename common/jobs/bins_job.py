@@ -1,6 +1,7 @@
 """A party's work in a bins job beside the state machine: its fine bins, the ledger, and the file of the result."""
 
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from trilateral.common.config.dataset import BinningConfig, DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy
 from trilateral.common.data.model.bins_file import BinsFile, HostColumn, load_bins
+from trilateral.common.data.party_data import split_rows
 from trilateral.common.data.preprocessing.bins import (
     Bin,
     BinnedColumn,
@@ -26,10 +28,10 @@ from trilateral.common.jobs.account import Account
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.permission import Permission
 from trilateral.common.jobs.policy import check_sizes
-from trilateral.common.protocol.batches import holdout_split
 from trilateral.common.protocol.binning import MAX_FINE_BINS, FineBins, sum_groups
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
 from trilateral.common.protocol.messages import BinsResult, CountsDue, MergedColumn
+from trilateral.common.protocol.row_roles import RoleVector
 from trilateral.common.protocol.shares.bins import BinsData, Release
 from trilateral.common.protocol.shares.counting import MAX_FINE
 
@@ -65,23 +67,30 @@ class BinsWork:
         self._left_out: dict[str, str] = {}
         self._labels: FloatVector | None = None
         self._ids = ""
+        self._train = ""
         self._path = Path()
         self._binning = BinningConfig()
         self.n_train = 0
         """Training rows, once the table is prepared."""
 
-    def prepare(self, table: PartyTable, dataset: DatasetConfig, policy: Policy) -> tuple[BinsData, Release]:
+    def prepare(
+        self, table: PartyTable, dataset: DatasetConfig, policy: Policy, roles: RoleVector | None
+    ) -> tuple[BinsData, Release]:
         """Divide the columns of the training rows into bins.
+
+        Args:
+            table: the common rows.
+            dataset: the party's dataset.
+            policy: the party's policy.
+            roles: what the rows are for, in a job with `holdout: column`.
 
         Raises:
             DataError: no column can be divided, or there are too many.
             PolicyError: the policy does not allow the job on a table of this size.
         """
         job, role = self._job, self._account().role
-        if job.holdout == "column":
-            raise ValueError("a bins job has no split column")
-        train, _ = holdout_split(len(table.ids), job.holdout, job.seed)
-        self.n_train, self._path = len(train), dataset.path
+        train, _ = split_rows(len(table.ids), job, roles)
+        self.n_train, self._path, self._train = len(train), dataset.path, _digest_of(train)
         check_sizes(job, policy, self.n_train, role)
         self._binning = dataset.preprocessing.binning or self._binning
         self._left_out = dict(table.left_out)
@@ -158,6 +167,7 @@ class BinsWork:
                 "table": table_sha256(self._path),
                 "ids": self._ids,
                 "n_train": self.n_train,
+                "train": self._train,
                 "columns": self._own,
                 "left_out": self._left_out,
                 "host_columns": host_columns,
@@ -176,6 +186,11 @@ class BinsWork:
                 self._left_out[fine.name] = str(error) if isinstance(error, ConstantError) else "counts that do not fit"
 
 
+def _digest_of(train: Rows) -> str:
+    """Return a digest of which common rows are training rows, hexadecimal."""
+    return sha256(train.astype("<i8").tobytes()).hexdigest()
+
+
 def _seen(fine: FineBins, merged: MergedColumn) -> HostColumn:
     n_rows = sum_groups(np.array(fine.n_rows), merged.groups).tolist()
     bins = [Bin(n_rows=rows, n_positive=each) for rows, each in zip(n_rows, merged.n_positive, strict=True)]
@@ -190,7 +205,7 @@ def bins_of_job(state: Path, binning: BinningConfig) -> Mapping[str, BinnedColum
 
 
 def counted_columns(
-    state: Path, dataset: DatasetConfig, job: JobConfig, table: PartyTable
+    state: Path, dataset: DatasetConfig, job: JobConfig, table: PartyTable, roles: RoleVector | None
 ) -> Mapping[str, BinnedColumn] | None:
     """Return the host's columns that a bins job has counted, for a training on the same rows.
 
@@ -202,6 +217,7 @@ def counted_columns(
         dataset: the host's dataset.
         job: the training.
         table: the common rows.
+        roles: what they are for, in a job with `holdout: column`.
 
     Returns:
         The columns by name; None if the dataset names no bins job.
@@ -216,14 +232,18 @@ def counted_columns(
     before = bins.job
     differing = {
         "holdout": (before.holdout, job.holdout),
-        "seed": (before.seed, job.seed),
         "dataset": (before.dataset, job.dataset),
     }
+    if job.holdout != "column":
+        differing["seed"] = before.seed, job.seed
     named = [f"`{name}: {a}`, not {b}" for name, (a, b) in differing.items() if a != b]
     if bins.ids != table.ids.digest().hex():
         named.append("other common rows")
     if bins.table != table_sha256(dataset.path):
         named.append("another table")
+    train, _ = split_rows(len(table.ids), job, roles)
+    if not named and bins.train != _digest_of(train):
+        named.append("other training rows")
     if named:
         raise DataError(
             f"the bins job {binning.job} counted with {' and '.join(named)}: its bins know the labels of other rows"

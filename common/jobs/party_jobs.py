@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.base.errors import (
     BadKeyError,
     ConfigError,
@@ -27,6 +27,7 @@ from trilateral.common.compute.engine import Engine, OpenEngine
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy, ProcessConfig
+from trilateral.common.data.features import Features
 from trilateral.common.data.model.bins_file import BinsFile, save_bins
 from trilateral.common.data.model.model_file import NoModelError, PartyModel, load_model, save_model
 from trilateral.common.data.model.warm_start import warm_start
@@ -265,7 +266,11 @@ class PartyJobs(ProcessJobs):
         job = offer.job
         job_id, known = await asyncio.to_thread(self._find_known, key, offer)
         caller, what = calling(), {"job": job.name, "run": key.run_id.hex()}
-        dataset = self._check_policy(job, known=known is not None)
+        # A bins job starts again after a fault, even if this party has its result and the other one does not.
+        has_begun = known is not None or (
+            job.task == "bins" and await asyncio.to_thread(self.journal.find, job_id) is not None
+        )
+        dataset = self._check_policy(job, known=has_begun)
         permission = Permission(job, lambda: self.config, self.audit, caller, what)
         self._check_secrets(offer)
         self.audit.allowed(
@@ -309,8 +314,9 @@ class PartyJobs(ProcessJobs):
             if bins is not None:
                 with permission.recording():
                     table = await self._read(runner, dataset, job, record, permission, scratch=scratch)
-                    rows = await runner.in_thread(self._rows_of, job, table, None)
-                    return await runner.in_thread(self._begin_bins, bins, table, dataset, offer.seed)
+                    roles = await self._roles(runner, job, record, table)
+                    rows = await runner.in_thread(self._rows_of, job, table, roles)
+                    return await runner.in_thread(self._begin_bins, bins, table, dataset, roles, offer.seed)
             # Nothing needs the key while the table is read.
             cipher = runner.beside(self._make_cipher, offer) if job.protocol == "paillier" else None
             with permission.recording():
@@ -400,10 +406,12 @@ class PartyJobs(ProcessJobs):
         self.journal.set_outcome(job_id, Outcome.FINISHED)
         _log_result(job, result)
 
-    def _begin_bins(self, bins: BinsWork, table: PartyTable, dataset: DatasetConfig, seed: bytes) -> Machine:
+    def _begin_bins(
+        self, bins: BinsWork, table: PartyTable, dataset: DatasetConfig, roles: RoleVector | None, seed: bytes
+    ) -> Machine:
         """Divide the table's columns into bins, and make the machine of a bins job."""
         with self._naming(dataset):
-            data, release = bins.prepare(table, dataset, self.config.policy)
+            data, release = bins.prepare(table, dataset, self.config.policy, roles)
         return self._make_bins(data, seed, release)
 
     def _keep_bins(self, job: JobConfig, job_id: bytes, bins: BinsFile) -> None:
@@ -423,6 +431,11 @@ class PartyJobs(ProcessJobs):
         if self.role is Role.HOST or job.protocol == "shares":
             return data.start
         return record.start(lambda: draw_start(data.block.columns))
+
+    def _warm_start(self, name: str, features: Features, rows: Rows, data: PreparedData) -> FloatVector:
+        """Return the weights that the model of an earlier job gives the training columns."""
+        intercept = data.preprocessing.intercept
+        return warm_start(self._earlier_model(name), features, rows, data.block.columns, intercept=intercept)
 
     def _earlier_model(self, name: str) -> PartyModel:
         """Load the model from which a job starts.
@@ -526,14 +539,21 @@ class PartyJobs(ProcessJobs):
     ) -> tuple[PreparedData, JobRows]:
         """Read the table and make the training columns. Nothing keeps the table, which the job needs no longer."""
         table = await self._read(runner, dataset, job, record, permission, scratch=scratch)
-        roles = None
-        if job.holdout == "column":
-            exchange = RoleExchange(self.role, Purpose.SPLIT, table.split, len(table.ids))
-            roles = await self._row_roles(runner, Purpose.SPLIT, exchange, record)
-            if table.split is None:
-                check_chosen_rows(job, self.role)
+        roles = await self._roles(runner, job, record, table)
         rows = await runner.in_thread(self._rows_of, job, table, roles)
         return await runner.in_thread(self._prepare, table, dataset, job, record, scratch=scratch, roles=roles), rows
+
+    async def _roles(
+        self, runner: MachineRunner, job: JobConfig, record: PartyRecord, table: PartyTable
+    ) -> RoleVector | None:
+        """Agree with the other party what the common rows are for; None unless the job has `holdout: column`."""
+        if job.holdout != "column":
+            return None
+        exchange = RoleExchange(self.role, Purpose.SPLIT, table.split, len(table.ids))
+        roles = await self._row_roles(runner, Purpose.SPLIT, exchange, record)
+        if table.split is None:
+            check_chosen_rows(job, self.role)
+        return roles
 
     def _rows_of(self, job: JobConfig, table: PartyTable, roles: RoleVector | None) -> JobRows:
         """Return the rows that a job uses, once they differ from those of earlier jobs as the policy asks."""
@@ -625,14 +645,12 @@ class PartyJobs(ProcessJobs):
 
         report_progress(Stage.PREPARING, 0, 1)
         with self._naming(dataset):
-            counted = counted_columns(self.config.state, dataset, job, table)
+            counted = counted_columns(self.config.state, dataset, job, table, roles)
             data = make_party_data(table, dataset.preprocessing, job, check, scratch, roles=roles, counted=counted)
             check_labels(data.block, is_chosen=roles is not None and table.split is None)
             if job.start_from is not None:
                 rows, _ = split_rows(len(table.ids), job, roles)
-                earlier, columns = self._earlier_model(job.start_from), data.block.columns
-                intercept = data.preprocessing.intercept
-                start = record.start(lambda: warm_start(earlier, table.features, rows, columns, intercept=intercept))
+                start = record.start(partial(self._warm_start, job.start_from, table.features, rows, data))
                 data = replace(data, start=start)
         if few := describe_few_labels(data.block):
             log.warning("job %s: %s", job.name, few)

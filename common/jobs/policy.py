@@ -107,7 +107,7 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
     if job.epochs > policy.max_epochs:
         raise _too_large(role, "max_epochs", policy.max_epochs, f"the job has {job.epochs}", job.epochs)
     if job.n_fits > policy.max_fits:
-        has = f"{len(job.penalties)} penalties with {job.folds} folds need {job.n_fits}"
+        has = f"{Counted(len(job.penalties)):penalty|penalties} with {job.folds} folds: {job.n_fits} fits"
         raise _too_large(role, "max_fits", policy.max_fits, has, job.n_fits)
     if job.batch == "all":
         _check_rounds(job, policy, 1, role)

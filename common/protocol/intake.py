@@ -46,7 +46,8 @@ class VectorBounds:
     """The number of elements of the longest vector of each kind. The sender has no vector of another kind."""
     early: Mapping[Kind, int]
     """The maximum number of elements of each kind that the sender can send for an attempt that the receiver has not
-    begun. A kind with which the sender only answers the receiver's vectors is missing."""
+    begun. A kind with which the sender only answers the receiver's vectors is missing. With 0, the kind always follows
+    the request that begins the attempt: if it comes earlier, the request was lost and the attempt is void."""
     widest: int = 1
     """The maximum number of ring elements of a row in an early piece. What is expected is known only later."""
     n_further: int = 0
@@ -174,7 +175,8 @@ class Intake(Generic[PieceT]):
                 f" {piece.key.attempt}, before it was asked for them"
             )
         if piece.key > self._open:
-            self._keep_early(piece)
+            if self._bounds.early[piece.kind]:
+                self._keep_early(piece)
         elif piece.key == self._open:
             yield from self.receive(piece)
 

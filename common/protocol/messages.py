@@ -168,7 +168,7 @@ class SharesReady:
     divided by sqrt(n_holdout). The root mean square of this party's part of the scores is at most
     2^spread_bits |w|."""
     penalty: FloatVector = field(repr=False)
-    """Diagonal of the party's P, shape (n_columns,); empty if the job has no L2 penalty."""
+    """Diagonal of the party's P, shape (n_columns,); empty if the job has no penalty."""
     weight_bits: int | None = None
     """Guest: fraction bits of the sample weights; None if every row has the same weight."""
     total_weight: float = 0.0

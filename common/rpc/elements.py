@@ -16,10 +16,10 @@ from trilateral.common.base.arrays import ElementVector
 from trilateral.common.base.errors import DataError
 from trilateral.common.pb.v1 import rounds_pb2
 from trilateral.common.protocol.messages import ELEMENT_KINDS, ElementPiece, Kind, RoundKey
+from trilateral.common.protocol.shares.bounds import MAX_RESULT
 from trilateral.common.protocol.shares.session import SESSION
 from trilateral.common.rpc.codec import (
     KIND_NUMBERS,
-    MAX_FLOATS,
     MAX_TOTAL,
     JobKey,
     decode_digest,
@@ -212,8 +212,8 @@ def unpack_elements(data: bytes, what: str) -> ElementVector:
     """Return a short vector of ring elements from a field of another message; `what` names it in errors.
 
     Raises:
-        ProtocolError: the vector is empty, has more elements than both parties can have columns, or a torn one.
+        ProtocolError: the vector is empty, has more than `MAX_RESULT` elements, or a torn one.
     """
-    if not 0 < len(data) <= 2 * MAX_FLOATS * ELEMENT_BYTES or len(data) % ELEMENT_BYTES:
+    if not 0 < len(data) <= MAX_RESULT * ELEMENT_BYTES or len(data) % ELEMENT_BYTES:
         refuse(f"{len(data)} bytes as {what}")
     return _as_elements(data)

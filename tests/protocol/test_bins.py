@@ -106,6 +106,26 @@ def test_messages_that_come_twice_change_nothing() -> None:
     assert twice.results[Role.HOST].merged == once.results[Role.HOST].merged
 
 
+@pytest.mark.parametrize("sender", [Role.HOST, Role.COORDINATOR])
+def test_a_session_that_loses_a_part_of_the_counts_opens_nothing_and_the_next_one_counts_the_same(sender: Role) -> None:
+    codes, labels = rows()
+    lost: list[Envelope] = []
+
+    def lose(of: Role, envelope: Envelope) -> list[Envelope]:
+        message = envelope.message
+        if of is sender and isinstance(message, ElementPiece) and message.kind is Kind.COUNTS:
+            lost.append(envelope)
+            return []
+        return [envelope]
+
+    broken = run_bins(make_machines(host_data(codes), guest_data(labels)), tamper=lose)
+    assert len(lost) == 1
+    assert not broken.results
+    assert broken.ended is None
+    once, again = (count_labels(host_data(codes), guest_data(labels)) for _ in range(2))
+    assert again.results[Role.GUEST].merged == once.results[Role.GUEST].merged
+
+
 def _changed(envelope: Envelope, **fields: Any) -> Envelope:
     return replace(envelope, message=replace(envelope.message, **fields))
 

@@ -15,7 +15,7 @@ from tests.protocol.test_shares_training import make_job, train, weigh
 from tests.support.shares_rounds import cut_small
 from tests.support.three_machines import Tables, make_machines, make_tables, run_machines
 from trilateral.common.base.arrays import FloatVector
-from trilateral.common.base.roles import Role
+from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import Penalty, Sgd
 from trilateral.common.paillier.keys import generate_private_key
 from trilateral.common.protocol.messages import (
@@ -30,7 +30,6 @@ from trilateral.common.protocol.messages import (
     RoundKey,
     RoundTimedOut,
 )
-from trilateral.common.shares.information import n_packed
 
 KEY = generate_private_key(384)
 """The jobs here have no key. The helpers ask for one."""
@@ -57,8 +56,14 @@ def make_tables_of(name: str, bits: int | None) -> Tables:
 
 TABLES = {(name, bits): make_tables_of(name, bits) for name, bits in CASES}
 EXPECTED: dict[tuple[str, int | None], FloatVector] = {}
+EXPECTED_VARIANCES: dict[int | None, FloatVector] = {}
 TOLERANCE = 5e-3
 """The bits that the parties drop from sums of a hundred rows move the weights by a tenth of this."""
+
+VARIANCE_TOLERANCE = 0.02
+"""The same for the covariances, relative to the largest."""
+OF_SESSIONS = {Kind.MASKED_COLUMNS, Kind.WEIGHTS, Kind.COUNTS}
+"""Kinds that belong to no round. `test_bins` loses the counts."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -66,8 +71,17 @@ def _small_blocks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         cut_small(patch)
         for name, bits in CASES:
-            EXPECTED[name, bits] = train(JOBS[name], TABLES[name, bits], KEY).coef
+            outcome = train(JOBS[name], TABLES[name, bits], KEY)
+            EXPECTED[name, bits] = outcome.coef
+            if JOBS[name].inference:
+                EXPECTED_VARIANCES[bits] = variances(outcome.results)
         yield
+
+
+def variances(results: dict[Role, Result]) -> FloatVector:
+    """The covariances that both parties are told, the host's first."""
+    told = [results[party].inference for party in PARTIES]
+    return np.concatenate([each.covariance for each in told if each is not None])
 
 
 def check(ended: JobEnded | None, results: dict[Role, Result], case: tuple[str, int | None]) -> None:
@@ -75,10 +89,10 @@ def check(ended: JobEnded | None, results: dict[Role, Result], case: tuple[str, 
     assert ended.loss is not None, ended.reason
     coef = np.concatenate([results[Role.HOST].coef, results[Role.GUEST].coef])
     np.testing.assert_allclose(coef, EXPECTED[case], rtol=0, atol=TOLERANCE)
-    for party, result in results.items():
-        told = result.inference
-        assert (told is None) != JOBS[case[0]].inference
-        assert told is None or len(told.covariance) == n_packed(len(results[party].coef))
+    assert all((result.inference is not None) == JOBS[case[0]].inference for result in results.values())
+    if JOBS[case[0]].inference:
+        expected = EXPECTED_VARIANCES[case[1]]
+        np.testing.assert_allclose(variances(results), expected, rtol=0, atol=VARIANCE_TOLERANCE * expected.max())
 
 
 @pytest.mark.parametrize(("name", "bits"), CASES)
@@ -127,7 +141,7 @@ class _Deaf:
     ("kind", "bits"),
     [
         (kind, bits)
-        for kind in sorted(ELEMENT_KINDS - {Kind.MASKED_COLUMNS, Kind.WEIGHTS})
+        for kind in sorted(ELEMENT_KINDS - OF_SESSIONS)
         for bits in (None, 6)
         if kind is not Kind.UNWEIGHTED_SLOPES or bits is not None
     ],

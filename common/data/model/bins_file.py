@@ -40,6 +40,8 @@ class BinsFile(Settings):
     """Digest of the list of common IDs, hexadecimal."""
     n_train: int
     """Training rows, which alone were counted."""
+    train: str
+    """SHA-256 of their places among the common rows, hexadecimal."""
     columns: list[Annotated[AnyBinned, Field(discriminator="kind")]] = Field(default_factory=list)
     """The party's own columns in bins. At the host there are none if the guest released no counts."""
     left_out: dict[str, str] = Field(default_factory=dict)

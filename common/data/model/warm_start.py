@@ -49,6 +49,12 @@ def warm_start(
     if model.classes is not None:
         raise DataError(f"job {name} has a model for each class: start from a job with a label of two values")
     steps, earlier = model.steps, np.array(model.training_weights)
+    lacking = [column for column in steps.features if column not in features.columns]
+    if lacking:
+        raise DataError(
+            f"the table lacks columns of the model of job {name}: {', '.join(map(repr, lacking))}: add them as"
+            " features, or leave out `start_from`"
+        )
     n_columns = columns.shape[1]
     width = n_columns + (not intercept)
     gram, products = np.zeros((width, width)), np.zeros(width)

@@ -208,15 +208,16 @@ class SharesArithmetic(ABC):
             Kind.MASKED_RESIDUAL: n_rows,
             Kind.WEIGHTS: len(self._coef),
         }
-        from_coordinator = {Kind.DEALT: n_rows}
+        from_coordinator, early_from_coordinator = {Kind.DEALT: n_rows}, {Kind.DEALT: early}
         if self._job.inference:
             from_coordinator[Kind.DEALT_SLOPES] = n_rows
+            early_from_coordinator[Kind.DEALT_SLOPES] = 0
             from_peer |= dict.fromkeys(SLOPE_KINDS - {Kind.DEALT_SLOPES}, n_rows)
         early_from_peer = {Kind.MASKED_SCORES: early, Kind.WEIGHTS: len(self._coef)}
         return {
             self.peer: VectorBounds(from_peer, early_from_peer, n_further=1),
             Role.COORDINATOR: VectorBounds(
-                from_coordinator, {Kind.DEALT: early}, widest=max(fmt.n_even, fmt.n_odd) + 1
+                from_coordinator, early_from_coordinator, widest=max(fmt.n_even, fmt.n_odd) + 1
             ),
         }
 

@@ -9,6 +9,8 @@ WINDOW_SHARE = 10
 """Between the two, a window has this part of the rows."""
 MAX_PRODUCTS = 2**27
 """Numbers of 8 bytes that a party keeps for the products of columns with labels: 1 GiB, as at the coordinator."""
+MAX_RESULT = 2**17
+"""Weights of both parties, of all models together, whose shares end a job in one message: 1 MiB."""
 MIN_WINDOW = 2
 """Blocks. With fewer, sending would not overlap with computing."""
 MAX_INFERENCE_COLUMNS = 512

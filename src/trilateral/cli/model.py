@@ -133,6 +133,7 @@ def scorecard(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="File to write, .csv or .json, besides the table.")
     ] = None,
+    of_class: ClassOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Print the points of your own organisation's bins. The points of both parties add up to a person's total."""
@@ -144,7 +145,7 @@ def scorecard(
     from trilateral.common.data.model.scorecard import Scale, scorecard, scorecard_csv, scorecard_json
 
     with public_errors():
-        part, scale = load_model(_find(model, config)), Scale(base_score, base_odds, pdo)
+        part, scale = load_model(_find(model, config)).one(of_class), Scale(base_score, base_odds, pdo)
         rows = scorecard(part, scale)
         if out is not None:
             if out.suffix not in {".csv", ".json"}:
@@ -164,7 +165,7 @@ def scorecard(
 
 
 @app.command()
-def select(model: ModelArgument, config: ConfigOption = None) -> None:
+def select(model: ModelArgument, of_class: ClassOption = None, config: ConfigOption = None) -> None:
     """Print information value, weight, variance inflation and correlation of your own organisation's terms."""
     from rich.console import Console
 
@@ -173,7 +174,7 @@ def select(model: ModelArgument, config: ConfigOption = None) -> None:
     from trilateral.common.data.model.scorecard import candidates
 
     with public_errors():
-        print_candidates(candidates(load_model(_find(model, config))), Console())
+        print_candidates(candidates(load_model(_find(model, config)).one(of_class)), Console())
 
 
 @app.command()

@@ -99,7 +99,8 @@ def _print_quality(model: PartyModel, console: Console) -> None:
         console.print(_evaluations_table(model.evaluations))
     if model.metrics is not None:
         metrics = model.metrics
-        table = metrics_table("on the hold-out rows")
+        first = next(iter(model.data.sets), "holdout")
+        table = metrics_table("on the hold-out rows" if first == "holdout" else f"on the evaluation set {first}")
         add_metrics(table, "this model", metrics)
         console.print(table)
         if model.evaluation_sets:

@@ -225,7 +225,7 @@ class AsyncSession:
             return await align_dataset(self.config, host, dataset, on_stage or _ignore)
 
     async def predict(
-        self, job: str, dataset: str, *, aligned: bool = False, on_stage: "OnStage | None" = None
+        self, job: str, dataset: str, *, aligned: bool = False, reasons: int = 0, on_stage: "OnStage | None" = None
     ) -> Prediction:
         """Score the rows that both parties hold, in memory.
 
@@ -235,6 +235,7 @@ class AsyncSession:
             job: name of the job that trained the model.
             dataset: name of the dataset in the configurations of both parties.
             aligned: whether both tables hold the same IDs, so that no intersection is needed.
+            reasons: how many of the guest's own columns that raise a score most to add: `reason_1` and so on.
             on_stage: called with each `Stage` of the work, from any thread.
 
         Returns:
@@ -250,16 +251,16 @@ class AsyncSession:
 
         check_names(job=job, dataset=dataset)
         self._check_guest("only the guest can predict")
-        from trilateral.guest_party.score_file import FIGURES
-
         try:
             with scratch_folder(self.config.scratch_folder) as folder:
                 out, missing = folder / "scores.parquet", folder / "missing.parquet"
                 counts = await self.predict_to_file(
-                    job, dataset, out, missing=missing, aligned=aligned, on_stage=on_stage
+                    job, dataset, out, missing=missing, aligned=aligned, reasons=reasons, on_stage=on_stage
                 )
                 scores = pd.read_parquet(out)
-                unscored = scores.drop(columns=list(FIGURES)).iloc[:0] if aligned else pd.read_parquet(missing)
+                columns = self.config.datasets[dataset].id_columns
+                ids = list(columns) if len(columns) > 1 else ["id"]
+                unscored = scores[ids].iloc[:0] if aligned else pd.read_parquet(missing)
                 one_column = unscored.shape[1] == 1
                 return Prediction(scores, unscored.iloc[:, 0] if one_column else unscored, counts)
         except OSError as error:
@@ -275,6 +276,7 @@ class AsyncSession:
         *,
         missing: str | os.PathLike[str] | None = None,
         aligned: bool = False,
+        reasons: int = 0,
         on_stage: "OnStage | None" = None,
     ) -> "PredictionCounts":
         """Score the rows that both parties hold, in bounded memory, and write the scores to a file.
@@ -289,6 +291,7 @@ class AsyncSession:
             missing: file for the guest's IDs that the host does not hold; next to `out` by default.
             aligned: whether both tables hold the same IDs, so that no intersection is needed and `missing` is not
                 written.
+            reasons: how many of the guest's own columns that raise a score most to write: `reason_1` and so on.
             on_stage: called with each `Stage` of the work, from any thread.
 
         Returns:
@@ -309,7 +312,7 @@ class AsyncSession:
 
         target = Path(out)
         unscored = missing_file(target) if missing is None else Path(missing)
-        plan = PredictionPlan(job, dataset, target, unscored, aligned)
+        plan = PredictionPlan(job, dataset, target, unscored, aligned, reasons)
         async with self._host() as host:
             return await predict(self.config, host, plan, on_stage or _ignore)
 
@@ -370,9 +373,31 @@ class AsyncSession:
         from trilateral.client.model import load_model
 
         check_names(job=job)
-        if self.config.role is Role.COORDINATOR:
-            raise ConfigError("the coordinator has no part of a model: use the configuration of the host or the guest")
+        self._check_party("part of a model")
         return load_model(JobFolder(self.config.state, job).find_model())
+
+    def bins(self, job: str) -> "pd.DataFrame":
+        """Load what this party got to know in a finished bins job.
+
+        Args:
+            job: name of the job, which had `task: bins`.
+
+        Returns:
+            A table like that of `Model.bins`. At the guest, it also has the host's columns, which are numbered.
+
+        Raises:
+            ConfigError: this is the coordinator, which has no bins.
+            DataError: there is no such file in the state folder of the process, or it cannot be read.
+        """
+        from trilateral.client.model import load_bins
+
+        check_names(job=job)
+        self._check_party("bins")
+        return load_bins(JobFolder(self.config.state, job).bins)
+
+    def _check_party(self, what: str) -> None:
+        if self.config.role is Role.COORDINATOR:
+            raise ConfigError(f"the coordinator has no {what}: use the configuration of the host or the guest")
 
     def _check_guest(self, reason: str) -> None:
         role = self.config.role

@@ -1,6 +1,7 @@
 """A party's part of a model, for use in memory."""
 
 import os
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,19 +9,22 @@ import numpy as np
 import pandas as pd
 
 from trilateral.client.errors import wrong_type
-from trilateral.common.base.errors import DataError
+from trilateral.common.base.errors import ConfigError, DataError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.data.model import model_file
+from trilateral.common.data.model import bins_file, model_file
 from trilateral.common.data.model.assessment import EvaluatedSet
+from trilateral.common.data.model.bin_figures import BinFigures, bin_alone, bin_figures
 from trilateral.common.data.model.calibration import calibrate
 from trilateral.common.data.model.export import weights_of
 from trilateral.common.data.model.inference import Inference
+from trilateral.common.data.model.scorecard import CSV_COLUMNS, Scale, scorecard
 from trilateral.common.data.model.scoring import score_features
 from trilateral.common.data.tables.table import read_frame
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 
 if TYPE_CHECKING:
+    from trilateral.common.data.model.bins_file import BinsFile
     from trilateral.common.data.model.model_file import PartyModel
 
 
@@ -48,6 +52,22 @@ def load_model(path: str | os.PathLike[str], of_class: str | None = None) -> "Mo
     found = Path(path)
     part = model_file.load_model(found / "model.json" if found.is_dir() else found)
     return Model(part.one(of_class))
+
+
+def load_bins(path: Path) -> pd.DataFrame:
+    """Load what a party got to know in a bins job; see `Session.bins`.
+
+    Raises:
+        DataError: there is no such file, or it is not that of a bins job.
+    """
+    return bins_frame(bins_file.load_bins(path))
+
+
+def bins_frame(source: "BinsFile | PartyModel") -> pd.DataFrame:
+    """Return the figures of bins as a table; see `Model.bins`."""
+    rows = [asdict(each) for column in bin_figures(source) for each in column]
+    frame = pd.DataFrame(rows, columns=[field.name for field in fields(BinFigures)])
+    return frame.astype(dict.fromkeys(("event_rate", "woe", "iv"), np.float64))
 
 
 class Model:
@@ -156,6 +176,42 @@ class Model:
     def calibration(self) -> str | None:
         """How far the probabilities of `probabilities` can be trusted, in words; None at the host."""
         return self._part.calibration_summary
+
+    def bins(self) -> pd.DataFrame:
+        """Return the bins of this party's columns.
+
+        Returns:
+            A row for each bin, with the columns `column`, `bin`, `n_rows` (training rows), `share` (of the training
+            rows), `event_rate` (share of positive rows), `woe` (weight of evidence) and `iv` (part of the information
+            value of the column). A figure is NaN if it needs labels that are not known. Columns without bins have no
+            rows.
+        """
+        return bins_frame(self._part)
+
+    def scorecard(self, *, base_score: float = 600.0, base_odds: float = 50.0, pdo: float = 20.0) -> pd.DataFrame:
+        """Return the points of this party's bins. The points of both parties add up to a person's total.
+
+        Args:
+            base_score: the points at `base_odds`.
+            base_odds: odds of the negative to the positive label, above 0.
+            pdo: points that double the odds, above 0.
+
+        Returns:
+            A row for each bin, with the columns `column`, `bin`, `n_rows`, `woe`, `points` (exact) and `rounded`. The
+            first row at the guest, `(base)`, has the points that everybody has.
+
+        Raises:
+            DataError: a column has no bins.
+            ConfigError: `base_odds` or `pdo` is not above 0.
+        """
+        if not (base_odds > 0 and pdo > 0):
+            raise ConfigError("`base_odds` and `pdo` must be above 0")
+        rows = scorecard(self._part, Scale(base_score, base_odds, pdo))
+        figures = [
+            (row.column, bin_alone(row.column, row.bin), row.n_rows, row.woe, row.points, row.rounded) for row in rows
+        ]
+        frame = pd.DataFrame(figures, columns=list(CSV_COLUMNS))
+        return frame.astype({"n_rows": "Int64", "woe": np.float64})
 
     def score(self, frame: pd.DataFrame) -> "pd.Series[float]":
         """Compute this party's part of the score of some rows.

@@ -14,6 +14,8 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from trilateral.client.model import Model
     from trilateral.guest_party.alignment import OnStage
     from trilateral.guest_party.dataset_alignment import DatasetAlignment
@@ -159,7 +161,7 @@ class Session:
         return self._call(align)
 
     def predict(
-        self, job: str, dataset: str, *, aligned: bool = False, on_stage: "OnStage | None" = None
+        self, job: str, dataset: str, *, aligned: bool = False, reasons: int = 0, on_stage: "OnStage | None" = None
     ) -> Prediction:
         """Score the rows that both parties hold, in memory.
 
@@ -169,6 +171,7 @@ class Session:
             job: name of the job that trained the model.
             dataset: name of the dataset in the configurations of both parties.
             aligned: whether both tables hold the same IDs, so that no intersection is needed.
+            reasons: how many of the guest's own columns that raise a score most to add: `reason_1` and so on.
             on_stage: called with each `Stage` of the work, from background threads.
 
         Returns:
@@ -186,7 +189,7 @@ class Session:
         """
 
         async def predict() -> Prediction:
-            return await self._session.predict(job, dataset, aligned=aligned, on_stage=on_stage)
+            return await self._session.predict(job, dataset, aligned=aligned, reasons=reasons, on_stage=on_stage)
 
         return self._call(predict)
 
@@ -198,6 +201,7 @@ class Session:
         *,
         missing: str | os.PathLike[str] | None = None,
         aligned: bool = False,
+        reasons: int = 0,
         on_stage: "OnStage | None" = None,
     ) -> "PredictionCounts":
         """Score the rows that both parties hold, in bounded memory, and write the scores to a file.
@@ -212,6 +216,7 @@ class Session:
             missing: file for the guest's IDs that the host does not hold; next to `out` by default.
             aligned: whether both tables hold the same IDs, so that no intersection is needed and `missing` is not
                 written.
+            reasons: how many of the guest's own columns that raise a score most to write: `reason_1` and so on.
             on_stage: called with each `Stage` of the work, from background threads.
 
         Returns:
@@ -226,7 +231,7 @@ class Session:
 
         async def predict() -> "PredictionCounts":
             return await self._session.predict_to_file(
-                job, dataset, out, missing=missing, aligned=aligned, on_stage=on_stage
+                job, dataset, out, missing=missing, aligned=aligned, reasons=reasons, on_stage=on_stage
             )
 
         return self._call(predict)
@@ -285,6 +290,21 @@ class Session:
             DataError: there is no such model in the state folder of the process, or it cannot be read.
         """
         return self._session.model(job)
+
+    def bins(self, job: str) -> "pd.DataFrame":
+        """Load what this party got to know in a finished bins job.
+
+        Args:
+            job: name of the job, which had `task: bins`.
+
+        Returns:
+            A table like that of `Model.bins`. At the guest, it also has the host's columns, which are numbered.
+
+        Raises:
+            ConfigError: this is the coordinator, which has no bins.
+            DataError: there is no such file in the state folder of the process, or it cannot be read.
+        """
+        return self._session.bins(job)
 
     def _call(self, function: Callable[..., Coroutine[Any, Any, T]], *args: object) -> T:
         self._check_open()

@@ -15,7 +15,7 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig, LabelConfig
 from trilateral.common.config.job import JobConfig
-from trilateral.common.data.model.model_file import PartyModel, load_model, save_model
+from trilateral.common.data.model.model_file import Classes, ClassPart, PartyModel, load_model, save_model
 from trilateral.common.data.party_data import load_party_data
 from trilateral.common.protocol.evaluation import measure
 from trilateral.common.protocol.messages import EvaluationRecord, Result, RoundKey
@@ -109,6 +109,33 @@ def test_show_takes_a_path_and_a_host_has_weights_alone(config: Path) -> None:
     assert "the host's part" in shown.output
     assert "AUC" not in shown.output
     assert "calibrated" not in shown.output
+
+
+def test_a_model_of_several_classes_needs_the_name_of_one(config: Path) -> None:
+    path = config.parent / "state/guest/jobs/credit/model.json"
+    model = load_model(path)
+    part = ClassPart(**{name: getattr(model, name) for name in ClassPart.model_fields})
+    classes = Classes(parts=[part] * 3, names=["own", "rent", "free"])
+    save_model(path, model.model_copy(update={"classes": classes}))
+    for arguments in (["select", path], ["scorecard", path], ["compare", path, path]):
+        shown = run(*arguments)
+        assert shown.exit_code == 2, arguments
+        assert "name one of them, with --class or `of_class`: own, rent, free" in " ".join(shown.output.split())
+    assert run("select", path, "--class", "rent").exit_code == 0
+    assert run("compare", path, path, "--class", "rent").exit_code == 0
+
+
+def test_a_model_without_bins_says_so(config: Path) -> None:
+    shown = run("bins", config.parent / "state/guest/jobs/credit/model.json")
+    assert shown.exit_code == 0
+    assert "no column is in bins: name a bins job" in shown.output
+
+
+def test_long_names_of_terms_are_not_cut(config: Path) -> None:
+    path = config.parent / "state/host/jobs/credit/model.json"
+    name = "a" * 90
+    path.write_text(path.read_text().replace("[red]big", name))
+    assert run("show", path).output.count("a") >= len(name)
 
 
 def test_a_narrow_terminal_gets_whole_words(config: Path) -> None:

@@ -32,6 +32,7 @@ def test_a_job_fits_one_model_or_one_for_each_class() -> None:
         ({"start_from": "earlier"}, "`classes` cannot be combined with `start_from`"),
         ({"folds": 5}, "`classes` cannot be combined with `folds`"),
         ({"l1": 0.1}, "`classes` cannot be combined with `l1`"),
+        ({"task": "bins"}, "`classes` cannot be combined with `task: bins`"),
         ({"classes": 2}, "classes: expected"),
     ],
 )

@@ -94,7 +94,7 @@ def test_the_scores_are_the_same_in_training_file_and_api(tmp_path: Path, protoc
 
     rows = ScoredRows(tmp_path, ["id"])
     assert score_table(model, dataset(tmp_path / "new.csv"), rows, lambda _: None) == []
-    in_file = np.concatenate([np.asarray(batch["score"]) for batch in rows._batches()])
+    in_file = np.concatenate([np.asarray(batch["scores"].flatten()) for batch in rows._batches()])
     in_memory = trilateral.load_model(tmp_path / "model.json").score(people(1))
     np.testing.assert_allclose(in_file, in_memory, rtol=1e-12)
     trained = np.asarray(data.block.columns) @ coef

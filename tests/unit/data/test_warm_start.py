@@ -106,7 +106,7 @@ def test_a_category_that_the_earlier_model_lacks_begins_with_the_score_of_the_re
 def test_a_column_that_is_gone_is_refused(tmp_path: Path) -> None:
     model = train(tmp_path, Role.HOST, people(1))
     data = prepare(tmp_path, people(2).rename(columns={"debt": "owed"}), Role.HOST)[1]
-    with pytest.raises(DataError, match="lacks columns that the model was fitted on: 'debt'"):
+    with pytest.raises(DataError, match=r"lacks columns of the model of job \S+: 'debt': .*`start_from`"):
         start_of(model, data, tmp_path)
 
 

@@ -120,7 +120,7 @@ BY_THE_JOB["fits"] = (
     {},
     {"protocol": "shares", "l2": 1, "folds": 7, "path": {"points": 7}},
     {"protocol": "shares", "l2": 1, "folds": 5, "path": {"points": 10}},
-    "policy.max_fits: the maximum is 50; 10 penalties with 5 folds need 51; 51 would allow it",
+    "policy.max_fits: the maximum is 50; 10 penalties with 5 folds: 51 fits; 51 would allow it",
 )
 BY_THE_JOB["rounds of fits"] = (
     {"max_rounds": 300},

@@ -81,8 +81,10 @@ def test_a_smaller_start_hides_fewer_bits() -> None:
     assert shown_bits(usual) == 6
     extreme = np.full((100_000, 1), 1e-4)
     extreme[7] = 1
-    scores = np.array([extreme @ draw_start(extreme) for _ in range(200)])
-    assert np.sqrt(np.mean(scores**2)) == pytest.approx(start_score(extreme), rel=0.1)
+    # The starts are drawn anew in each run. The estimate has a standard deviation of 1.4%.
+    starts = np.array([draw_start(extreme) for _ in range(1000)])
+    mean_square = np.mean(starts**2) * np.mean(extreme**2)
+    assert np.sqrt(mean_square) == pytest.approx(start_score(extreme), rel=0.1)
     assert start_score(extreme) < START_SCORE / 2
     assert shown_bits(extreme) == pytest.approx(4 - math.log2(start_score(extreme)))
     labels = np.repeat([-1.0, 1.0], 50_000)

@@ -356,6 +356,13 @@ def test_large_tables_are_trained_and_too_many_batches_are_not() -> None:
         check_memory(batches, 10**7, 100)
 
 
+def test_classes_whose_weights_do_not_fit_the_last_message_are_refused_before_the_first_round() -> None:
+    job = JobConfig(name="job", dataset="data", protocol="shares", classes=20)
+    check_memory(job, 10**6, 6553)
+    with pytest.raises(ProtocolError, match="131072 weights are the most"):
+        check_memory(job, 10**6, 6554)
+
+
 def test_a_training_that_leaves_the_range_is_given_up_without_asking_anybody() -> None:
     """Rows of norm 2^17 leave room for hardly any step."""
     session = Session(JOB.model_copy(update={"intercept": False}))
