@@ -5,7 +5,7 @@ All intermediate data are in a folder on disk, so that memory is bounded for any
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from secrets import token_bytes
 from typing import TypeVar
 
 import numpy as np
+import pyarrow as pa
 from google.protobuf.message import Message
 
 from trilateral.common.base.arrays import FloatArray, FloatVector, of_each_row
@@ -26,6 +27,7 @@ from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.alignment.guest_session import CommonShard
 from trilateral.common.data.model.distributions import ShiftCounter, describe_shift
 from trilateral.common.data.model.model_file import PartyModel, check_half, load_model
+from trilateral.common.data.model.reasons import ReasonRows
 from trilateral.common.data.model.scoring import score_table
 from trilateral.common.data.model.spool import ScoredRows, ScoredShards
 from trilateral.common.data.party_data import describe_left_out
@@ -43,10 +45,12 @@ from trilateral.common.rpc.codec import MAX_TOTAL, PREDICTION_BYTES
 from trilateral.common.scratch.folders import SCRATCH, scratch_folder
 from trilateral.common.scratch.space import ScratchSpace
 from trilateral.guest_party.alignment import GuestAlignments, OnStage, Stage
-from trilateral.guest_party.score_file import ROW_BYTES, Figures, ScoreFiles, figures_of, score_files
+from trilateral.guest_party.score_file import ROW_BYTES, ScoreFiles, figures_of, score_files
 
 Response = TypeVar("Response", bound=Message)
 
+MAX_REASONS = 10
+"""The most reasons of a row that a prediction writes."""
 CLOSE_SECONDS = 5.0
 """How long the guest tries to close a prediction at a host that may be gone."""
 
@@ -61,6 +65,7 @@ class PredictionPlan:
         out: file for the scores.
         missing: file for the guest's IDs that the host does not hold.
         aligned: whether both tables hold the same IDs already.
+        n_reasons: how many of the guest's own columns that raise a score most to write beside it.
     """
 
     job: str
@@ -68,6 +73,7 @@ class PredictionPlan:
     out: Path
     missing: Path
     aligned: bool = False
+    n_reasons: int = 0
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,8 @@ async def predict(
         TrilateralError: a table, a model or a file cannot be used, a policy refuses, or the host does not answer. No
             file is written.
     """
+    if not 0 <= plan.n_reasons <= MAX_REASONS:
+        raise ConfigError(f"reasons: expected 0 to {MAX_REASONS}, not {plan.n_reasons}")
     table = check_prediction(plan.job, plan.dataset, config.datasets, config.policy, Role.GUEST)
     _check_files(plan, table)
     model = load_model(JobFolder(config.state, plan.job).find_model())
@@ -121,9 +129,9 @@ async def predict(
     }
     missing = None if plan.aligned else plan.missing
     # The files are opened first: scores that cannot be written would count as given all the same.
-    figures = figures_of(model)
-    _check_names(plan, table, figures)
-    with score_files(plan.out, missing, about, table.id_columns, figures.schema) as files:
+    schema = {**figures_of(model).schema, **{f"reason_{place}": pa.string() for place in range(1, plan.n_reasons + 1)}}
+    _check_names(plan, table, schema)
+    with score_files(plan.out, missing, about, table.id_columns, schema) as files:
         await first_contact(host, Role.GUEST, config.limits)
         try:
             with scratch_folder(config.scratch_folder) as folder:
@@ -138,8 +146,8 @@ async def predict(
             ) from error
 
 
-def _check_names(plan: PredictionPlan, table: DatasetConfig, figures: Figures) -> None:
-    clash = sorted(figures.schema.keys() & set(table.id_columns)) if len(table.id_columns) > 1 else []
+def _check_names(plan: PredictionPlan, table: DatasetConfig, schema: Mapping[str, pa.DataType]) -> None:
+    clash = sorted(schema.keys() & set(table.id_columns)) if len(table.id_columns) > 1 else []
     if clash:
         raise ConfigError(
             f"datasets.{plan.dataset}: `id` names a column {clash[0]!r}, as one of the figures in {plan.out.name} is "
@@ -183,6 +191,7 @@ class _Prediction:
         self._name = token_bytes(PREDICTION_BYTES)
         self._warnings: list[str] = []
         self._shift = ShiftCounter(model.distributions)
+        self._reasons = ReasonRows(model, plan.n_reasons, folder / "reasons") if plan.n_reasons else None
         self._over = threading.Event()
         """Ends the thread that reads the table."""
 
@@ -190,7 +199,8 @@ class _Prediction:
         """Run all steps in order."""
         try:
             n_host = await self._read_both()
-            self._files.check_room(self._rows.n_bytes + self._rows.n_ids * self._n_models * ROW_BYTES)
+            row_bytes = self._n_models * ROW_BYTES + self._plan.n_reasons * self._longest_name
+            self._files.check_room(self._rows.n_bytes + self._rows.n_ids * row_bytes)
             shards, n_shards = await (self._prove(n_host) if self._plan.aligned else self._intersect(n_host))
             shape = (self._rows.n_ids,) if self._model.classes is None else (self._rows.n_ids, self._n_models)
             totals = np.memmap(self._folder / "totals", np.float64, "w+", shape=shape)
@@ -215,6 +225,11 @@ class _Prediction:
             notes=(*describe_left_out(self._model.left_out), *([described] if described else [])),
             calibration=self._model.calibration_summary or "",
         )
+
+    @property
+    def _longest_name(self) -> int:
+        """Bound of the bytes of a reason, with quotes and a separator."""
+        return 3 + max((len(column.name.encode()) for column in self._model.steps.columns), default=0)
 
     # --- reading both tables at the same time
 
@@ -253,7 +268,9 @@ class _Prediction:
 
         def read() -> list[str]:
             with ScratchSpace.of(self._config).open() as scratch:
-                return score_table(self._model, self._table, self._rows, report, scratch, shift=self._shift)
+                return score_table(
+                    self._model, self._table, self._rows, report, scratch, shift=self._shift, reasons=self._reasons
+                )
 
         self._warnings = await self._alignments.compute(read)
 
@@ -347,13 +364,14 @@ class _Prediction:
         n_scored = start = 0
         for ids in self._rows.written():
             scores = totals[start : start + len(ids)]
-            start += len(ids)
             found = of_each_row(np.isfinite(scores))
+            reasons = [] if self._reasons is None else self._reasons.read(start, found)
+            start += len(ids)
             n_scored += int(found.sum())
             # The model has the distribution of one score. In a model of classes, it is that of the first class.
             self._shift.add_scores(scores[found] if scores.ndim == 1 else scores[found, 0])
             self._on_stage(Stage("writing", start, self._rows.n_ids))
-            self._files.write(ids, scores, figures.of)
+            self._files.write(ids, scores, lambda part, reasons=reasons: [*figures.of(part), *reasons])  # type: ignore[misc]
         return n_scored
 
     # --- calls

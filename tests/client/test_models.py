@@ -56,6 +56,24 @@ def test_a_prediction_to_a_file_has_the_same_scores(session: trilateral.Session,
     assert len(pd.read_csv(tmp_path / "scores.missing.csv")) == N_ONLY
 
 
+def test_a_prediction_gives_reasons_of_the_guest_alone(session: trilateral.Session, tmp_path: Path) -> None:
+    features = session.model(TRAINED).features
+    prediction = session.predict(TRAINED, NEW, reasons=len(features) + 1)
+    names = [f"reason_{place}" for place in range(1, len(features) + 2)]
+    assert list(prediction.scores.columns) == ["id", "score", "probability", *names]
+    reasons = prediction.scores[names]
+    assert set(reasons.stack().dropna()) == set(features)
+    # No column is named twice, and none comes after the last reason.
+    assert all(row.dropna().is_unique for _, row in reasons.iterrows())
+    assert (reasons.isna().cummax(axis=1) == reasons.isna()).all(axis=None)
+    assert len(prediction.missing) == N_ONLY
+    out = tmp_path / "scores.csv"
+    session.predict_to_file(TRAINED, NEW, out, reasons=1)
+    pd.testing.assert_series_equal(pd.read_csv(out)["reason_1"], reasons["reason_1"], check_dtype=False)
+    with pytest.raises(trilateral.ConfigError, match="reasons: expected 0 to 10, not 11"):
+        session.predict(TRAINED, NEW, reasons=11)
+
+
 def test_only_the_guest_aligns_and_predicts(world: World) -> None:
     with trilateral.connect(world.files[Role.HOST]) as host:
         with pytest.raises(trilateral.ConfigError, match="role: is host, but only the guest"):

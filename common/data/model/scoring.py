@@ -12,6 +12,7 @@ from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.features import Categories, Features
 from trilateral.common.data.model.distributions import ShiftCounter
 from trilateral.common.data.model.model_file import PartyModel
+from trilateral.common.data.model.reasons import ReasonRows
 from trilateral.common.data.party_data import describe_repeated
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.tables.id_form import normalise
@@ -55,6 +56,7 @@ def score_table(
     scratch: Scratch = IN_MEMORY,
     *,
     shift: ShiftCounter | None = None,
+    reasons: ReasonRows | None = None,
 ) -> list[str]:
     """Read a table in bounded memory, score its rows and add them to `rows`.
 
@@ -65,6 +67,7 @@ def score_table(
         on_progress: is called after each chunk with the number of rows so far. Its exceptions end the reading.
         scratch: where the columns lie if rows that are far apart may have to be merged.
         shift: counts the rows for the shift since the training.
+        reasons: receives the reasons of the scores.
 
     Returns:
         Warnings for this party only: a sentence about the rows that repeat an ID, and one for each categorical column
@@ -85,6 +88,8 @@ def score_table(
         scores = score_features(steps, weights, chunk.features)
         if shift is not None:
             shift.add(chunk.features)
+        if reasons is not None:
+            reasons.add(chunk.features)
         for column in known:
             values = chunk.features[column.name]
             if isinstance(values, Categories):

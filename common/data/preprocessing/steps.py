@@ -117,7 +117,7 @@ class Preprocessing:
 
         def blocks() -> Iterator[FloatMatrix]:
             n_done, n_rows = 0, len(features) if rows is None else len(rows)
-            for block in steps._standardised_blocks(features, rows):
+            for block in steps.standardised(features, rows):
                 report_progress(Stage.PREPARING, 2 + n_done / max(n_rows, 1), N_PASSES)
                 yield block
                 n_done += len(block)
@@ -197,7 +197,7 @@ class Preprocessing:
         Raises:
             DataError: as for `transform`.
         """
-        for block in self._standardised_blocks(features, rows):
+        for block in self.standardised(features, rows):
             columns: FloatMatrix = np.ones((len(block), self.n_columns))
             columns[:, : self._rank] = block if self.directions is None else block @ self.directions
             yield columns
@@ -228,7 +228,7 @@ class Preprocessing:
             start = end
         return terms
 
-    def _standardised_blocks(self, features: Features, rows: Rows | None = None) -> Iterator[FloatMatrix]:
+    def standardised(self, features: Features, rows: Rows | None = None) -> Iterator[FloatMatrix]:
         """Yield standardised terms in blocks of rows; one empty block if there are no rows."""
         n_rows = len(features) if rows is None else len(rows)
         for part in blocks_of(n_rows, ROWS_AT_A_TIME) or [slice(0, 0)]:

@@ -66,6 +66,15 @@ def predict(
     aligned: Annotated[
         bool, typer.Option("--aligned", help="Both tables hold the same IDs: compare them instead of intersecting.")
     ] = False,
+    reasons: Annotated[
+        int,
+        typer.Option(
+            "--reasons",
+            min=0,
+            metavar="N",
+            help="Also write up to N of the guest's own columns that raise the score of a row most.",
+        ),
+    ] = 0,
 ) -> None:
     """Score rows with the model of a job.
 
@@ -79,7 +88,7 @@ def predict(
         async with connect(config) as session:
             with _shown_stages() as on_stage:
                 return await session.predict_to_file(
-                    job, dataset, out, missing=unscored, aligned=aligned, on_stage=on_stage
+                    job, dataset, out, missing=unscored, aligned=aligned, reasons=reasons, on_stage=on_stage
                 )
 
     with public_errors():

@@ -225,7 +225,7 @@ class AsyncSession:
             return await align_dataset(self.config, host, dataset, on_stage or _ignore)
 
     async def predict(
-        self, job: str, dataset: str, *, aligned: bool = False, on_stage: "OnStage | None" = None
+        self, job: str, dataset: str, *, aligned: bool = False, reasons: int = 0, on_stage: "OnStage | None" = None
     ) -> Prediction:
         """Score the rows that both parties hold, in memory.
 
@@ -235,6 +235,7 @@ class AsyncSession:
             job: name of the job that trained the model.
             dataset: name of the dataset in the configurations of both parties.
             aligned: whether both tables hold the same IDs, so that no intersection is needed.
+            reasons: how many of the guest's own columns that raise a score most to add: `reason_1` and so on.
             on_stage: called with each `Stage` of the work, from any thread.
 
         Returns:
@@ -250,16 +251,16 @@ class AsyncSession:
 
         check_names(job=job, dataset=dataset)
         self._check_guest("only the guest can predict")
-        from trilateral.guest_party.score_file import FIGURES
-
         try:
             with scratch_folder(self.config.scratch_folder) as folder:
                 out, missing = folder / "scores.parquet", folder / "missing.parquet"
                 counts = await self.predict_to_file(
-                    job, dataset, out, missing=missing, aligned=aligned, on_stage=on_stage
+                    job, dataset, out, missing=missing, aligned=aligned, reasons=reasons, on_stage=on_stage
                 )
                 scores = pd.read_parquet(out)
-                unscored = scores.drop(columns=list(FIGURES)).iloc[:0] if aligned else pd.read_parquet(missing)
+                columns = self.config.datasets[dataset].id_columns
+                ids = list(columns) if len(columns) > 1 else ["id"]
+                unscored = scores[ids].iloc[:0] if aligned else pd.read_parquet(missing)
                 one_column = unscored.shape[1] == 1
                 return Prediction(scores, unscored.iloc[:, 0] if one_column else unscored, counts)
         except OSError as error:
@@ -275,6 +276,7 @@ class AsyncSession:
         *,
         missing: str | os.PathLike[str] | None = None,
         aligned: bool = False,
+        reasons: int = 0,
         on_stage: "OnStage | None" = None,
     ) -> "PredictionCounts":
         """Score the rows that both parties hold, in bounded memory, and write the scores to a file.
@@ -289,6 +291,7 @@ class AsyncSession:
             missing: file for the guest's IDs that the host does not hold; next to `out` by default.
             aligned: whether both tables hold the same IDs, so that no intersection is needed and `missing` is not
                 written.
+            reasons: how many of the guest's own columns that raise a score most to write: `reason_1` and so on.
             on_stage: called with each `Stage` of the work, from any thread.
 
         Returns:
@@ -309,7 +312,7 @@ class AsyncSession:
 
         target = Path(out)
         unscored = missing_file(target) if missing is None else Path(missing)
-        plan = PredictionPlan(job, dataset, target, unscored, aligned)
+        plan = PredictionPlan(job, dataset, target, unscored, aligned, reasons)
         async with self._host() as host:
             return await predict(self.config, host, plan, on_stage or _ignore)
 

@@ -161,7 +161,7 @@ class Session:
         return self._call(align)
 
     def predict(
-        self, job: str, dataset: str, *, aligned: bool = False, on_stage: "OnStage | None" = None
+        self, job: str, dataset: str, *, aligned: bool = False, reasons: int = 0, on_stage: "OnStage | None" = None
     ) -> Prediction:
         """Score the rows that both parties hold, in memory.
 
@@ -171,6 +171,7 @@ class Session:
             job: name of the job that trained the model.
             dataset: name of the dataset in the configurations of both parties.
             aligned: whether both tables hold the same IDs, so that no intersection is needed.
+            reasons: how many of the guest's own columns that raise a score most to add: `reason_1` and so on.
             on_stage: called with each `Stage` of the work, from background threads.
 
         Returns:
@@ -188,7 +189,7 @@ class Session:
         """
 
         async def predict() -> Prediction:
-            return await self._session.predict(job, dataset, aligned=aligned, on_stage=on_stage)
+            return await self._session.predict(job, dataset, aligned=aligned, reasons=reasons, on_stage=on_stage)
 
         return self._call(predict)
 
@@ -200,6 +201,7 @@ class Session:
         *,
         missing: str | os.PathLike[str] | None = None,
         aligned: bool = False,
+        reasons: int = 0,
         on_stage: "OnStage | None" = None,
     ) -> "PredictionCounts":
         """Score the rows that both parties hold, in bounded memory, and write the scores to a file.
@@ -214,6 +216,7 @@ class Session:
             missing: file for the guest's IDs that the host does not hold; next to `out` by default.
             aligned: whether both tables hold the same IDs, so that no intersection is needed and `missing` is not
                 written.
+            reasons: how many of the guest's own columns that raise a score most to write: `reason_1` and so on.
             on_stage: called with each `Stage` of the work, from background threads.
 
         Returns:
@@ -228,7 +231,7 @@ class Session:
 
         async def predict() -> "PredictionCounts":
             return await self._session.predict_to_file(
-                job, dataset, out, missing=missing, aligned=aligned, on_stage=on_stage
+                job, dataset, out, missing=missing, aligned=aligned, reasons=reasons, on_stage=on_stage
             )
 
         return self._call(predict)
