@@ -168,7 +168,8 @@ def training_equations(
     Under the protocol on shares, a training shows the other party only its own final weights and the final loss,
     whatever the batches are: one equation for each. With folds it also learns the rounds of each fit and, at the guest,
     how the penalties compare; see `label_secrecy.told_by`. At the host, each is about one combination of its columns,
-    and counts in full nevertheless.
+    and counts in full nevertheless. There, a job counts at least one equation for each fold: the coordinator sees a sum
+    over each, and many searches together must not show it the rows.
 
     With the job's `inference`, the other party also learns the covariance of its own weights: one equation for each
     pair of its columns, about the slopes of all rows, and with them about the scores.
@@ -183,7 +184,8 @@ def training_equations(
     if secrecy is not None:
         return secrecy.n_equations(n_peer_columns) + of_inference
     if job.protocol == "shares":
-        return n_peer_columns * job.n_models + told_by(job, with_table=True) + of_inference
+        told = n_peer_columns * job.n_models + told_by(job, with_table=True)
+        return max(told, job.folds or 0) + of_inference
     n_train, n_columns = shape
     n_batches = Batches.of(job, n_train).count
     drawn = math.ceil(max_curvature_draws(job, n_batches) * n_peer_columns / max(n_columns, 1))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.base.errors import (
     BadKeyError,
     ConfigError,
@@ -27,6 +27,7 @@ from trilateral.common.compute.engine import Engine, OpenEngine
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy, ProcessConfig
+from trilateral.common.data.features import Features
 from trilateral.common.data.model.bins_file import BinsFile, save_bins
 from trilateral.common.data.model.model_file import NoModelError, PartyModel, load_model, save_model
 from trilateral.common.data.model.warm_start import warm_start
@@ -431,6 +432,11 @@ class PartyJobs(ProcessJobs):
             return data.start
         return record.start(lambda: draw_start(data.block.columns))
 
+    def _warm_start(self, name: str, features: Features, rows: Rows, data: PreparedData) -> FloatVector:
+        """Return the weights that the model of an earlier job gives the training columns."""
+        intercept = data.preprocessing.intercept
+        return warm_start(self._earlier_model(name), features, rows, data.block.columns, intercept=intercept)
+
     def _earlier_model(self, name: str) -> PartyModel:
         """Load the model from which a job starts.
 
@@ -644,9 +650,7 @@ class PartyJobs(ProcessJobs):
             check_labels(data.block, is_chosen=roles is not None and table.split is None)
             if job.start_from is not None:
                 rows, _ = split_rows(len(table.ids), job, roles)
-                earlier, columns = self._earlier_model(job.start_from), data.block.columns
-                intercept = data.preprocessing.intercept
-                start = record.start(lambda: warm_start(earlier, table.features, rows, columns, intercept=intercept))
+                start = record.start(partial(self._warm_start, job.start_from, table.features, rows, data))
                 data = replace(data, start=start)
         if few := describe_few_labels(data.block):
             log.warning("job %s: %s", job.name, few)

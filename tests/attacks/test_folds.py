@@ -5,6 +5,7 @@ Each attack wins without the protection and loses with it.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,13 @@ from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy
 from trilateral.common.data.party_data import PreparedData
+from trilateral.common.jobs.account import Account, training_equations
+from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.policy import check_effective_rows, check_sizes
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.protocol import batches as drawing
 from trilateral.common.protocol.batches import Batch, Batches
+from trilateral.common.protocol.label_secrecy import LabelSecrecy, told_by
 from trilateral.common.protocol.messages import ObservationRecord
 from trilateral.coordinator import training as coordinator_training
 from trilateral.coordinator.plan import GivenUp, Probe, Search
@@ -151,6 +155,49 @@ class TestTwoJobs:
             for another in range(5):
                 changed = np.setxor1d(one.part_rows(fold), other.part_rows(another))
                 assert len(changed) > 240  # Of 480 if they had no row in common.
+
+
+class TestManySearches:
+    """Each search with another seed shows the coordinator a sum over each of other folds. Enough of them give each row.
+
+    The sums are those at w = 0, where each fit of a search begins: of one training column times q = 1 or -1 by label.
+    """
+
+    n_rows, n_folds = 600, 10
+    job = make_job(folds=n_folds, l2=0.01, holdout=0.0)
+
+    def explained(self, n_searches: int) -> float:
+        """Return the share of the variance of x q over the rows that the best linear estimate explains."""
+        rng = np.random.default_rng(4)
+        products = rng.normal(size=self.n_rows)
+        drawn = [Batches.of(self.job.model_copy(update={"seed": seed}), self.n_rows) for seed in range(n_searches)]
+        members = np.zeros((n_searches * self.n_folds, self.n_rows))
+        for place, fold in enumerate(np.concatenate([each._parts for each in drawn])):
+            members[place, fold] = 1
+        sums = members @ products + rng.normal(scale=0.01, size=len(members))
+        found = np.linalg.lstsq(members, sums, rcond=1e-3)[0]
+        return 1 - float(np.var(products - found) / np.var(products))
+
+    def permitted(self, role: Role, folder: Path) -> int:
+        """Return how many searches a party permits if the other one permits all, and has one column."""
+        account = Account(Ledger(folder, role), Policy(), "people", role)
+        labels = np.where(np.arange(self.n_rows) % 2, 1.0, -1.0)
+        secrecy = LabelSecrecy.of_result(labels, None, told_by(self.job, with_table=False))
+        own = secrecy if role is Role.GUEST else None
+        equations = training_equations(self.job, (self.n_rows, 5), 1, own), account.max_equations(self.n_rows, own)
+        for number in range(self.n_rows):
+            try:
+                account.spend_training(*equations)
+            except PolicyError:
+                return number
+        raise AssertionError("the ledger has no limit")
+
+    def test_show_every_row_without_the_ledgers(self) -> None:
+        assert self.explained(2 * self.n_rows // self.n_folds) > 0.99
+
+    @pytest.mark.parametrize(("role", "most"), [(Role.HOST, 0.34), (Role.GUEST, 0.05)])
+    def test_show_a_small_part_with_the_ledger_of_one_party(self, role: Role, most: float, tmp_path: Path) -> None:
+        assert 0 < self.explained(self.permitted(role, tmp_path)) < most
 
 
 def _first_rows(data: PreparedData, n_rows: int) -> PreparedData:

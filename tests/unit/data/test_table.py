@@ -344,6 +344,15 @@ def test_other_label_values_are_counted_and_not_shown(folder: Path) -> None:
     assert "maybe" not in message
 
 
+def test_neither_other_values_nor_the_names_of_classes_leave_the_guest(folder: Path) -> None:
+    rows = ["1,1,own", "2,2,rent", "3,3,own", "4,4,rent"]
+    for last, expected in (("5,5,maybe", "a value other than the classes in 1 of 5 rows"), ("5,5,own", "not all of")):
+        table = "\n".join(["id,a,label", *rows, last, ""])
+        message = refusal(folder, table, label={"classes": ["own", "rent", "free"]})
+        assert expected in message
+        assert not any(name in message for name in ("own", "rent", "free", "maybe"))
+
+
 @pytest.mark.parametrize("value", ["0", "1"])
 def test_a_label_that_never_varies_is_refused_without_saying_which_it_is(folder: Path, value: str) -> None:
     message = refusal(folder, f"id,a,label\n1,1,{value}\n2,2,{value}\n", label={})

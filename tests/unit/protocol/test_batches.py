@@ -104,6 +104,8 @@ def test_orders_stay_as_they_are() -> None:
     assert holdout_split(20, 0.25, seed=7)[1].tolist() == [1, 2, 9, 12, 13]
     assert Batches(1000, 100, seed=7).rows(Batch(1, 0))[:8].tolist() == [8, 14, 16, 17, 28, 35, 38, 49]
     assert Batches(1000, 100, seed=2**63 - 1).rows(Batch(100_000, 9))[:8].tolist() == [22, 26, 37, 53, 57, 93, 102, 115]
+    assert Batches(1000, 100, seed=7, is_apart=True).rows(Batch(1, 0))[:8].tolist() == [8, 22, 39, 49, 59, 77, 82, 87]
+    assert Batches(1000, "all", seed=7, n_folds=10).part_rows(0)[:8].tolist() == [1, 3, 14, 21, 23, 26, 29, 34]
     assert subsample(1000, 8, seed=7, draw=1).tolist() == [100, 277, 553, 707, 737, 751, 809, 931]
 
 
