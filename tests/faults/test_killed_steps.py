@@ -123,4 +123,5 @@ def test_a_bins_job_whose_process_is_killed_starts_again_and_counts_twice(role: 
         assert found.columns
         for column in found.columns:
             check_counts(column, train)
+    # Two sessions, and two numbers for each of 20 bins and that of missing values.
     assert ledger.entry(DATASET).equations == 2 * 2 * 21

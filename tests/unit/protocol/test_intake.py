@@ -78,6 +78,13 @@ def test_early_pieces_are_returned_when_their_attempt_is_opened() -> None:
     assert intake.open(NEXT) == []
 
 
+def test_a_kind_that_follows_its_request_is_dropped_if_it_comes_before() -> None:
+    intake = Intake[VectorPiece](Role.HOST, 4, VectorBounds({Kind.SCORES: 10}, early={Kind.SCORES: 0}))
+    assert list(intake.take(piece(0, 4, key=NEXT))) == []
+    assert intake.n_early == 0
+    assert intake.open(NEXT) == []
+
+
 def test_only_the_newest_attempt_is_kept_early() -> None:
     intake = make_intake()
     old, new = piece(0, 1, key=NEXT), piece(0, 1, key=RoundKey(2, 2))
