@@ -222,7 +222,7 @@ def test_parties_that_compute_different_coefficients_send_the_coordinator_nothin
         return made
 
     monkeypatch.setattr(kernels, "residual", residual)
-    monkeypatch.setattr(reference, "_waves", off_by_one)
+    monkeypatch.setattr(reference, "waves", off_by_one)
     outcome = run_machines(make_machines(WHOLE, tables_of(WHOLE, weighted=False, seed=1), private_key))
 
     assert outcome.ended.loss is None

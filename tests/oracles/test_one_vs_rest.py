@@ -142,7 +142,7 @@ async def test_what_a_person_reads_names_the_classes(tmp_path: Path) -> None:
     command = ["model", "export", str(paths[Role.GUEST]), "--format", "pmml", "--out", str(out)]
     refused = run.invoke(app, command)
     assert refused.exit_code == 2
-    assert "has several classes: name one of own, rent, for free" in refused.output
+    assert "has several classes: name one of them, with --class or `of_class`: own, rent, for free" in refused.output
     assert run.invoke(app, [*command, "--class", "rent"]).exit_code == 0
     weights = load_model(paths[Role.GUEST]).of_class("rent").weights
     assert all(repr(weight) in out.read_text() for weight in weights.values())
