@@ -245,9 +245,3 @@ def sum_groups(counts: Counts, groups: Sequence[int]) -> Counts:
     sums = np.zeros(max(groups) + 1, np.int64)
     np.add.at(sums, np.asarray(groups), counts)
     return sums
-
-
-def sum_merged(counts: Counts, ends: Sequence[int]) -> Counts:
-    """Return the counts of merged bins, shape (len(ends),)."""
-    sums: Counts = np.add.reduceat(counts, [0, *ends[:-1]])
-    return sums
