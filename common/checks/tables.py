@@ -42,6 +42,7 @@ from trilateral.common.jobs.policy import (
     check_sizes,
     check_split,
     describe_secrecy,
+    fold_points,
     holdout_scores,
     label_secrecy,
     max_peer_features,
@@ -249,12 +250,13 @@ def _of(what: str, findings: Iterable[Finding]) -> Iterator[Finding]:
 
 def _check_scores(config: ProcessConfig, job: JobConfig, data: PreparedData) -> None:
     n_scores = holdout_scores(job, len(data.block.holdout_columns), config.role, data.block.n_test)
+    n_scores += fold_points(job, config.role) * len(data.block.columns)
     if n_scores:
         check_scores(n_scores, ScoreQuota.of(config), JOB)
 
 
 def _check_points(job: JobConfig, data: PreparedData, account: Account) -> None:
-    n_points = scored_points(job, len(data.block.holdout_columns), account.role)
+    n_points = scored_points(job, len(data.block.holdout_columns), account.role) + fold_points(job, account.role)
     if n_points:
         account.check_points(n_points, data.preprocessing.n_row_values, JOB)
 

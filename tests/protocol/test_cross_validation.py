@@ -19,14 +19,14 @@ from tests.protocol.test_shares_training import (
     weigh,
 )
 from tests.support.shares_rounds import cut_small, read_rounds
-from tests.support.three_machines import Tables, make_tables, with_folds
+from tests.support.three_machines import Outcome, Tables, make_tables, with_folds
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig, Penalty, PenaltyPath
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.protocol.batches import Batch, Batches
 from trilateral.common.protocol.bounds import max_rounds
-from trilateral.common.protocol.messages import BeginRound, FinishJob, RoundKey, RoundShares, WeightShares
+from trilateral.common.protocol.messages import BeginRound, FinishJob, RoundKey, RoundShares, ScoresDue, WeightShares
 from trilateral.common.protocol.place import Place
 from trilateral.common.protocol.row_roles import RoleVector
 from trilateral.coordinator.numpy_training import PlainResult, train_plain
@@ -266,3 +266,27 @@ def test_folds_do_not_depend_on_anything_but_the_seed() -> None:
     again = Batches.of(make_job(folds=5, seed=1, l2=3.0, name="again"), 100)
     assert np.array_equal(one.part_rows(2), again.part_rows(2))
     assert not np.array_equal(one.part_rows(2), other.part_rows(2))
+
+
+# --- the choice by AUC
+
+
+def fold_scores(outcome: Outcome) -> list[ScoresDue]:
+    return [message for *_, message in outcome.traffic if isinstance(message, ScoresDue) and message.fold]
+
+
+@pytest.mark.parametrize("weights", ["none", "fractions"])
+def test_the_auc_of_each_fold_is_that_of_numpy(weights: str, private_key: PrivateKey) -> None:
+    job = make_job(**JOBS["search"], choose="auc", epochs=30, tolerance=1e-6)
+    tables = weigh(make_tables(job, n_rows=1000), WEIGHTS[weights])
+    outcome, expected = train(job, tables, private_key), in_numpy(job, tables)
+    compared = outcome.results[Role.GUEST].compared
+    assert [each.is_chosen for each in compared] == [each.is_chosen for each in expected.compared]
+    for seen, plain in zip(compared, expected.compared, strict=True):
+        assert seen.auc == pytest.approx(plain.auc, abs=5e-4)
+        assert seen.auc_error == pytest.approx(plain.auc_error, abs=5e-4)
+        assert seen.loss == pytest.approx(plain.loss, abs=2e-4)
+    assert not outcome.results[Role.HOST].compared
+    np.testing.assert_allclose(outcome.coef, expected.coef, atol=2e-2)
+    # Each fold is opened once for each penalty.
+    assert Counter(each.fold for each in fold_scores(outcome)) == dict.fromkeys(range(1, 5), 3)
