@@ -4,7 +4,7 @@ import asyncio
 import csv
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +20,24 @@ if TYPE_CHECKING:
     from trilateral.guest_party.dataset_alignment import DatasetAlignment
     from trilateral.guest_party.prediction import PredictionCounts
 
+ReasonsOption = Annotated[
+    int,
+    typer.Option(
+        "--reasons",
+        min=0,
+        metavar="N",
+        help="Also name up to N of the guest's own columns that raise the score of a row most.",
+    ),
+]
+HostReasonsOption = Annotated[
+    int,
+    typer.Option(
+        "--host-reasons",
+        min=0,
+        metavar="N",
+        help="Also name up to N of the host's labels of its columns that do. The host's policy must allow it.",
+    ),
+]
 LINE_SECONDS = 10.0
 """Minimum time between two lines about the same stage."""
 
@@ -66,15 +84,8 @@ def predict(
     aligned: Annotated[
         bool, typer.Option("--aligned", help="Both tables hold the same IDs: compare them instead of intersecting.")
     ] = False,
-    reasons: Annotated[
-        int,
-        typer.Option(
-            "--reasons",
-            min=0,
-            metavar="N",
-            help="Also write up to N of the guest's own columns that raise the score of a row most.",
-        ),
-    ] = 0,
+    reasons: ReasonsOption = 0,
+    host_reasons: HostReasonsOption = 0,
 ) -> None:
     """Score rows with the model of a job.
 
@@ -88,7 +99,14 @@ def predict(
         async with connect(config) as session:
             with _shown_stages() as on_stage:
                 return await session.predict_to_file(
-                    job, dataset, out, missing=unscored, aligned=aligned, reasons=reasons, on_stage=on_stage
+                    job,
+                    dataset,
+                    out,
+                    missing=unscored,
+                    aligned=aligned,
+                    reasons=reasons,
+                    host_reasons=host_reasons,
+                    on_stage=on_stage,
                 )
 
     with public_errors():
@@ -118,6 +136,9 @@ def score(
     dataset: Annotated[
         str, typer.Option(metavar="NAME", help="The rows: name of a dataset in the configurations of both parties.")
     ],
+    *,
+    reasons: ReasonsOption = 0,
+    host_reasons: HostReasonsOption = 0,
 ) -> None:
     """Score single rows by the running process of the guest, within milliseconds.
 
@@ -125,22 +146,29 @@ def score(
     features come from its table.
     """
     from trilateral.client.asynchronous import Score, connect
+    from trilateral.guest_party.reasons import reason_headers
 
     async def ask() -> list[Score]:
         async with connect(config) as session:
-            return await session.score(job, dataset, ids)
+            return await session.score(job, dataset, ids, reasons=reasons, host_reasons=host_reasons)
 
     with public_errors():
         rows = asyncio.run(ask())
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(["id", "score", "probability"])
+        writer.writerow(["id", "score", "probability", *reason_headers(reasons, host_reasons)])
         for row in rows:
-            writer.writerow([row.id, row.score, row.probability])
+            named = [*_filled(row.reasons, reasons), *_filled(row.host_reasons, host_reasons)]
+            writer.writerow([row.id, row.score, row.probability, *named])
         for party in ("host", "guest"):
             if count := sum(row.lacking == party for row in rows):
                 typer.echo(f"not at the {party}: {count} of the IDs", err=True)
         if all(row.lacking for row in rows):
             raise typer.Exit(ExitCode.NOTHING_SCORED)
+
+
+def _filled(reasons: Sequence[str], n_reasons: int) -> list[str]:
+    """Return the fields of so many reasons, empty where there is no further one."""
+    return [*reasons, *[""] * (n_reasons - len(reasons))]
 
 
 class StageLines:
