@@ -99,7 +99,8 @@ soak: $(SET_UP) ## Run 200 jobs in the same three processes, and check that they
 browser: $(SET_UP) ## Test the pages in Chromium, which must be installed; with PICTURES=folder, photograph them
 	$(BIN)/pytest tests/browser $(if $(PICTURES),--pictures $(PICTURES))
 
-monitoring: $(SET_UP) ## Test configs/monitoring with Prometheus, which must be installed
+monitoring: $(SET_UP) ## Test configs/monitoring with Prometheus and with npm, which must be installed
+	$(BIN)/python -m tests.monitoring.grafana_schema
 	$(BIN)/python -m tests.monitoring.real_prometheus
 
 compose-test: ## Train in the containers of docker-compose.yml; needs a running Docker Engine with Compose

@@ -46,7 +46,8 @@ CUT_OFF = """() => {
             scrolls = ["auto", "scroll"].includes(style.overflowX) && each !== document.documentElement;
             if (scrolls) break;
             const edge = each.getBoundingClientRect();
-            if (["hidden", "clip"].includes(style.overflowX) && (box.right > edge.right + 1 || box.left < edge.left - 1)) {
+            const isOutside = box.right > edge.right + 1 || box.left < edge.left - 1;
+            if (isOutside && ["hidden", "clip"].includes(style.overflowX)) {
                 say(node, "cut off");
                 break;
             }
