@@ -43,7 +43,7 @@ def curve_names(axes: Axes) -> list[str]:
 
 def test_a_roc_curve_goes_through_the_borders_of_the_groups(axes: Axes) -> None:
     charts.draw_roc(axes, two_groups(), auc=0.7083)
-    np.testing.assert_allclose(np.asarray(axes.lines[0].get_xydata()), [[0, 0], [0.25, 2 / 3], [1, 1]])
+    np.testing.assert_allclose(np.asarray(axes.lines[0].get_xydata()), np.array([[0, 0], [0.25, 2 / 3], [1, 1]]))
     assert curve_names(axes) == ["AUC 0.708"]
 
 
