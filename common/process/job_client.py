@@ -107,6 +107,18 @@ class JobClient:
         response = await self._call("ListJobs", jobs_pb2.ListJobsRequest())
         return list(response.statuses)
 
+    async def rounds(self, job: str, place: int = 0) -> jobs_pb2.ListRoundsResponse:
+        """Return the rounds of a job that are over.
+
+        Args:
+            job: name of the job.
+            place: the place of the last answer; 0 for the first rounds.
+        """
+        response: jobs_pb2.ListRoundsResponse = await self._call(
+            "ListRounds", jobs_pb2.ListRoundsRequest(job=job, place=place)
+        )
+        return response
+
     async def stop(self, job: str) -> None:
         """End a job without a model."""
         await self._call("StopJob", jobs_pb2.StopJobRequest(job=job))
