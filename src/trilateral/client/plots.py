@@ -52,7 +52,8 @@ class Plots:
 
         Raises:
             ConfigError: there is no such evaluation set.
-            DataError: this is the host's part, or the set has too few rows for a chart.
+            DataError: this is the host's part, or no score divides the rows into two groups with at least 10 rows of
+                each label.
         """
         auc = self._set(evaluation_set).metrics.auc
         return self._quality("ROC curve", charts.draw_roc, ax, evaluation_set, size=_SQUARE, auc=auc, label=label)
@@ -179,8 +180,8 @@ class Plots:
         groups = found.score_groups
         if groups is None:
             raise DataError(
-                f"the evaluation set {found.name} cannot be drawn: it has fewer than {2 * MIN_ROWS} rows of a label or"
-                " hardly any different scores, or an earlier release wrote the model file"
+                f"the evaluation set {found.name} cannot be drawn: no score divides its rows into two groups with at"
+                f" least {MIN_ROWS} rows of each label, or an earlier release wrote the model file"
             )
         return self._draw(ax, f"{title}, {found.name}", size, lambda axes: draw(axes, groups, **options))
 
