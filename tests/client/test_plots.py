@@ -17,13 +17,13 @@ from matplotlib.axes import Axes
 import trilateral
 from trilateral.client.asynchronous import Prediction
 from trilateral.client.model import Model
-from trilateral.client.progress import JobState, Progress
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.model.inference import Inference, TermInference
 from trilateral.common.data.model.model_file import ComparedPenaltyRow, PartyModel, save_model
 from trilateral.common.data.party_data import load_party_data
+from trilateral.common.process.job_progress import JobState, Progress
 from trilateral.common.protocol.messages import Result
 from trilateral.guest_party.prediction import PredictionCounts
 
