@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trilateral.cli.command import ConfigOption, ExitCode, JobArgument, public_errors
+from trilateral.cli.json_output import JsonOption, plain, print_json
 from trilateral.common.base.progress import duration
 
 # Each command imports what it needs, so that `trilateral healthcheck` and `--help` stay fast.
@@ -29,6 +30,7 @@ def align(
         str, typer.Argument(metavar="DATASET", help="Name of the dataset in the configurations of both parties.")
     ],
     config: ConfigOption,
+    as_json: JsonOption = False,
 ) -> None:
     """Count the IDs that both parties hold. Neither party sees the other's remaining IDs.
 
@@ -44,6 +46,9 @@ def align(
 
     with public_errors():
         counts = asyncio.run(ask())
+        if as_json:
+            print_json(plain(counts))
+            return
         typer.echo(f"{counts.n_common:,} common IDs")
         typer.echo(f"guest: {counts.n_guest:,} IDs, {counts.n_guest - counts.n_common:,} of them not at the host")
         typer.echo(f"host: {counts.n_host:,} IDs, {counts.n_host - counts.n_common:,} of them not at the guest")
@@ -75,6 +80,7 @@ def predict(
             help="Also write up to N of the guest's own columns that raise the score of a row most.",
         ),
     ] = 0,
+    as_json: JsonOption = False,
 ) -> None:
     """Score rows with the model of a job.
 
@@ -95,13 +101,10 @@ def predict(
         counts = asyncio.run(ask())
         for warning in counts.warnings:
             typer.echo(f"warning: {warning}", err=True)
-        for note in counts.notes:
-            typer.echo(note)
-        typer.echo(f"scored {counts.n_scored:,} rows: {out}")
-        typer.echo(f"probabilities: {counts.calibration}")
-        if not aligned:
-            typer.echo(f"not at the host: {counts.n_guest - counts.n_scored:,} of the guest's rows: {unscored}")
-            typer.echo(f"not at the guest: {counts.n_host - counts.n_scored:,} of the host's rows")
+        if as_json:
+            print_json(plain(counts) | {"out": out, "missing": None if aligned else unscored})
+        else:
+            _print_counts(counts, out, None if aligned else unscored)
         if not counts.n_scored:
             typer.echo(
                 "warning: no row was scored, because the two tables have no IDs in common: compare how both write "
@@ -111,6 +114,16 @@ def predict(
             raise typer.Exit(ExitCode.NOTHING_SCORED)
 
 
+def _print_counts(counts: "PredictionCounts", out: Path, unscored: Path | None) -> None:
+    for note in counts.notes:
+        typer.echo(note)
+    typer.echo(f"scored {counts.n_scored:,} rows: {out}")
+    typer.echo(f"probabilities: {counts.calibration}")
+    if unscored is not None:
+        typer.echo(f"not at the host: {counts.n_guest - counts.n_scored:,} of the guest's rows: {unscored}")
+        typer.echo(f"not at the guest: {counts.n_host - counts.n_scored:,} of the host's rows")
+
+
 def score(
     job: JobArgument,
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="IDs of the rows to score, at most 100.")],
@@ -118,6 +131,7 @@ def score(
     dataset: Annotated[
         str, typer.Option(metavar="NAME", help="The rows: name of a dataset in the configurations of both parties.")
     ],
+    as_json: JsonOption = False,
 ) -> None:
     """Score single rows by the running process of the guest, within milliseconds.
 
@@ -132,10 +146,12 @@ def score(
 
     with public_errors():
         rows = asyncio.run(ask())
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(["id", "score", "probability"])
-        for row in rows:
-            writer.writerow([row.id, row.score, row.probability])
+        if as_json:
+            print_json({"scores": rows})
+        else:
+            writer = csv.writer(sys.stdout, lineterminator="\n")
+            writer.writerow(["id", "score", "probability"])
+            writer.writerows([row.id, row.score, row.probability] for row in rows)
         for party in ("host", "guest"):
             if count := sum(row.lacking == party for row in rows):
                 typer.echo(f"not at the {party}: {count} of the IDs", err=True)
