@@ -519,6 +519,27 @@ class AsyncRun:
         assert final is not None  # noqa: S101 (`watch` yields or raises)
         return final
 
+    async def losses(self) -> dict[int, float]:
+        """Return the loss of each round that is over.
+
+        Returns:
+            Losses by round. A round is missing if it was void or if the coordinator keeps its loss from this
+            organisation.
+
+        Raises:
+            UnknownJobError: the coordinator does not know the job.
+            PeerError: the coordinator cannot be reached.
+        """
+        losses: dict[int, float] = {}
+        place, is_more = 0, True
+        while is_more:
+            answer = await self._session._coordinator.rounds(self.name, place)
+            if answer.is_from_start:
+                losses.clear()
+            losses |= {each.round: each.loss for each in answer.rounds if each.HasField("loss")}
+            place, is_more = answer.place, answer.is_more
+        return losses
+
     async def stop(self) -> None:
         """End the job without a model. It can be resumed.
 
