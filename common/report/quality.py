@@ -101,9 +101,9 @@ def quality_section(sets: Sequence[Evaluated], *, prefix: str = "") -> Section:
         _figures_table(sets),
         Text(
             "AUC: the probability that a positive row has a higher score than a negative one. Gini: 2 AUC"
-            " \N{MINUS SIGN} 1. KS: the largest gap between the shares of both labels up to a score. Log loss and Brier score judge"
-            " the calibrated probabilities; lower is better. Intervals come from the bootstrap: they say how much chance"
-            " there is in the choice of the rows, and not in the model."
+            " \N{MINUS SIGN} 1. KS: the largest gap between the shares of both labels up to a score. Log loss and Brier"
+            " score judge the calibrated probabilities; lower is better. Intervals come from the bootstrap: they say how"
+            " much chance there is in the choice of the rows, and not in the model."
         ),
     ]
     parts = [Section(f"{prefix}quality-{each.name}", _capital(each.title), _ranking(each, prefix)) for each in sets]
@@ -258,8 +258,8 @@ def threshold_section(model: PartyModel, evaluated: Evaluated, *, prefix: str = 
         pieces(
             Text(
                 f"On the {evaluated.title}, rows with a probability above the threshold count as predicted positive."
-                " If the probabilities are right, the costs are lowest at the threshold c / (c + d), for the cost c of a"
-                " false positive and d of a false negative."
+                " If the probabilities are right, the costs are lowest at the threshold c / (c + d), for the cost c of"
+                " a false positive and d of a false negative."
             ),
             Thresholds(
                 probability=[float(f"{each:.6g}") for each in probability],
