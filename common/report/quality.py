@@ -101,9 +101,9 @@ def quality_section(sets: Sequence[Evaluated], *, prefix: str = "") -> Section:
         _figures_table(sets),
         Text(
             "AUC: the probability that a positive row has a higher score than a negative one."
-            " Gini: 2 AUC \N{MINUS SIGN} 1. KS: the largest gap between the shares of both labels up to a score. Log loss and Brier"
-            " score judge the calibrated probabilities; lower is better. Intervals come from the bootstrap: they say how"
-            " much chance there is in the choice of the rows, and not in the model."
+            " Gini: 2 AUC \N{MINUS SIGN} 1. KS: the largest gap between the shares of both labels up to a score."
+            " Log loss and Brier score judge the calibrated probabilities; lower is better. Intervals come from the"
+            " bootstrap: they say how much chance there is in the choice of the rows, and not in the model."
         ),
     ]
     parts = [Section(f"{prefix}quality-{each.name}", _capital(each.title), _ranking(each, prefix)) for each in sets]
