@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from trilateral.client.errors import JobFailedError, JobStoppedError, check_names, wrong_type
 from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.html import facts_html
 from trilateral.common.base.permissions import explain
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
@@ -47,6 +48,20 @@ class Prediction:
     scores: "pd.DataFrame"
     missing: "pd.Series[str] | pd.DataFrame"
     counts: "PredictionCounts"
+
+    def _repr_html_(self) -> str:
+        """Describe the prediction in a notebook. The scores of rows are in `scores`."""
+        counts = self.counts
+        return facts_html(
+            "prediction",
+            {
+                "scored rows": f"{counts.n_scored:,}",
+                "rows of the guest": f"{counts.n_guest:,}",
+                "rows of the host": f"{counts.n_host:,}",
+                "probabilities": counts.calibration or None,
+                "notes": "; ".join((*counts.warnings, *counts.notes)) or None,
+            },
+        )
 
 
 @dataclass(frozen=True)
