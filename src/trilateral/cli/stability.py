@@ -13,7 +13,7 @@ from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.model.calibration import log_odds
 from trilateral.common.data.model.calibration_drift import CalibrationDrift, Estimate, calibration_drift
 from trilateral.common.data.model.comparison import compare_auc, pair_terms, score_psi
-from trilateral.common.data.model.distributions import LARGE, NOTEWORTHY, Distributions, ShiftCounter, expected_psi, psi
+from trilateral.common.data.model.distributions import Distributions, ShiftCounter, describe_grade, expected_psi, psi
 from trilateral.common.data.model.labelled_scores import read_labelled_scores, read_scores
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.model.scoring import count_shift
@@ -37,7 +37,7 @@ def print_column_shift(model: PartyModel, dataset: DatasetConfig, name: str, con
     for column, value in sorted(shift.csi.items(), key=lambda each: -each[1]):
         counts = distributions.columns[column].counts
         chance = expected_psi(sum(count > 0 for count in counts), sum(counts), shift.n_rows)
-        table.add_row(Text(column), decimal(value, 4), decimal(chance, 4), _grade(value))
+        table.add_row(Text(column), decimal(value, 4), decimal(chance, 4), describe_grade(value))
     console.print(table)
     _say(console, "By chance: the mean CSI of so many rows if nothing has shifted.")
 
@@ -61,7 +61,7 @@ def print_score_shift(model: PartyModel, scores: Path, console: Console) -> None
     _say(
         console,
         f"PSI of the score, {len(values):,} rows against {n_train:,} hold-out rows: {decimal(shift, 4)}"
-        f" ({decimal(chance, 4)} by chance): {_grade(shift)}",
+        f" ({decimal(chance, 4)} by chance): {describe_grade(shift)}",
     )
 
 
@@ -161,10 +161,6 @@ def _distributions(model: PartyModel) -> Distributions:
             "the model file has no distributions, because an earlier release wrote it: train again to compare rows"
         )
     return model.distributions
-
-
-def _grade(value: float) -> str:
-    return "small" if value < NOTEWORTHY else "some" if value < LARGE else "large"
 
 
 def _weight(value: float | None) -> str:
