@@ -6,12 +6,11 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from trilateral.common.base.errors import ConfigError, DataError, PeerError, TrilateralError
+from trilateral.common.base.errors import DataError, PeerError, TrilateralError
 from trilateral.common.base.tracebacks import where
 from trilateral.common.checks.run import check_process
 from trilateral.common.config.process import ProcessConfig
@@ -95,12 +94,10 @@ def _check(source: str) -> Iterator[dict[str, str]]:
 
 
 def _report(config: dict[str, Any], job: str) -> Iterator[str]:
-    settings = parse_settings(ProcessConfig, config, "the settings of the running process")
-    try:
-        page = import_module("trilateral.common.report.page")
-    except ImportError:
-        raise ConfigError("reports need two more packages: run pip install 'trilateral[report]'") from None
-    yield page.write_report(settings, job)
+    # Its libraries are an extra.
+    from trilateral.common.report.page import report_html
+
+    yield report_html(parse_settings(ProcessConfig, config, "the settings of the running process"), job)
 
 
 WORK: Mapping[str, Callable[..., Iterator[Any]]] = MappingProxyType({"check": _check, "report": _report})

@@ -117,12 +117,6 @@ class FakeCoordinator(jobs_pb2_grpc.JobServiceServicer):
         self.resumed.append(request.job)
         return jobs_pb2.ResumeJobResponse()
 
-    def ListRounds(
-        self, request: jobs_pb2.ListRoundsRequest, context: grpc.ServicerContext
-    ) -> jobs_pb2.ListRoundsResponse:
-        self._note(context)
-        return jobs_pb2.ListRoundsResponse(is_from_start=True)
-
     def StopJob(self, request: jobs_pb2.StopJobRequest, context: grpc.ServicerContext) -> jobs_pb2.StopJobResponse:
         self._note(context)
         self.stopped.append(request.job)
