@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 NO_FIGURE = "\N{EN DASH}"
 """Stands for a figure that is not known."""
+WIDE = 8.4
+"""Width of a chart that has a row of the page of its own, in inches."""
 
 
 @dataclass(frozen=True)

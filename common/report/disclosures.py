@@ -65,7 +65,7 @@ def disclosures_section(files: JobFiles, *, max_points: int | None = None) -> Se
     blocks: list[Block] = [
         Text(
             "The audit log of this process records each decision before it takes effect, and what each session of the"
-            " job has moved. The log is a chain of hashes, which `trilateral audit verify` follows."
+            " job has moved. The log is a chain of hashes, which the command trilateral audit verify follows."
         )
     ]
     sent, received = _table(files.sent, "sent"), _table(files.received, "received")
@@ -167,4 +167,3 @@ def audit_facts(files: JobFiles) -> list[tuple[str, str]]:
         return []
     first, last = files.audit[0], files.audit[-1]
     return [("audit log", f"lines {first.get('number', NO_FIGURE)} to {last.get('number', NO_FIGURE)}")]
-

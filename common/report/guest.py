@@ -9,6 +9,7 @@ from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 from trilateral.common.report import charts
 from trilateral.common.report.bins_section import bins_section
 from trilateral.common.report.contents import (
+    WIDE,
     Block,
     Chart,
     Charts,
@@ -94,7 +95,7 @@ def _of_scores(model: PartyModel, sets: Sequence[Evaluated]) -> list[Section | N
     return [
         quality_section(sets),
         calibration_section(model, sets),
-        threshold_section(model, sets[-1] if sets[-1].name == "later" else sets[0]),
+        threshold_section(model, sets[0]),
         terms_section(model),
     ]
 
@@ -170,7 +171,13 @@ def search_section(model: PartyModel) -> Section | None:
         "search",
         "Choice of the penalty",
         [
-            Charts([Chart("path", "Penalties by cross-validation", lambda axes: charts.draw_path(axes, search), width=6.4)]),
+            Charts(
+                [
+                    Chart(
+                        "path", "Penalties by cross-validation", lambda axes: charts.draw_path(axes, search), width=WIDE
+                    )
+                ]
+            ),
             Table(
                 f"Cross-validation with {model.job.folds} folds",
                 ("l1", "l2", "log loss", "std. error", "columns", ""),
@@ -193,8 +200,8 @@ def _training(files: JobFiles) -> Section | None:
 def _summary(model: PartyModel, sets: Sequence[Evaluated], later: Later) -> list[Block]:
     job, data = model.job, model.data
     statements = [
-        f"Trained on {data.n_train:,} rows under the protocol {job.protocol}, with the {job.loss_name}: {model.rounds:,}"
-        f" rounds. Training ended because {model.reason}."
+        f"Trained on {data.n_train:,} rows under the protocol {job.protocol}, with the {job.loss_name}:"
+        f" {model.rounds:,} rounds. Training ended because {model.reason}."
         if model.reason
         else f"Trained on {data.n_train:,} rows under the protocol {job.protocol}: {model.rounds:,} rounds."
     ]

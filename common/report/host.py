@@ -59,8 +59,8 @@ def host_report(files: JobFiles, model: PartyModel, later: Later) -> Report:
     return Report(
         title=f"Model {files.job}",
         role="host",
-        lead="A logistic regression on the columns of two organisations, as the host sees it: its own terms and columns,"
-        " and what left its process. The host knows neither the labels nor the quality of the model.",
+        lead="A logistic regression on the columns of two organisations, as the host sees it: its own terms and"
+        " columns, and what left its process. The host knows neither the labels nor the quality of the model.",
         figures=figures,
         sections=[each for each in sections if each is not None],
         identity=identity(files),

@@ -24,6 +24,7 @@ from trilateral.common.data.model.scoring import count_shift
 from trilateral.common.report import charts
 from trilateral.common.report.contents import (
     NO_FIGURE,
+    WIDE,
     Block,
     Chart,
     Charts,
@@ -109,14 +110,16 @@ def stability_section(model: PartyModel, later: Later) -> Section | None:
     if shift.psi is not None:
         figures = {SCORE: shift.psi, **figures}
     if not figures:
-        blocks.append(Text(f"A shift is shown for at least {MIN_REPORTED_ROWS:,} rows, so that it says nothing of a few."))
+        blocks.append(
+            Text(f"A shift is shown for at least {MIN_REPORTED_ROWS:,} rows, so that it says nothing of a few.")
+        )
         return Section("stability", "Stability", [*blocks, *_drift_blocks(later)])
     chart = Chart(
         "stability",
         "Shift since the training",
         lambda axes: charts.draw_stability(axes, figures),
         height=charts.rows_height(len(figures)),
-        width=6.4,
+        width=WIDE,
     )
     rows = []
     for name, value in sorted(figures.items(), key=lambda each: -each[1]):

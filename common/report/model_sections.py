@@ -1,15 +1,14 @@
 """What the reports of both parties say about their own part of a model: rows, terms, bins, steps and settings."""
 
-import math
 from collections.abc import Sequence
 
 from trilateral.common.base.roles import Role
-from trilateral.common.config.job import JobConfig
+from trilateral.common.config.job import PAILLIER_OPTIONS, SHARES_OPTIONS, JobConfig
 from trilateral.common.config.process import GUEST_POLICY, HOST_POLICY, Policy
 from trilateral.common.data.model.export import INTERCEPT, weights_of
 from trilateral.common.data.model.inference import Inference, ModelFit
 from trilateral.common.data.model.model_file import PartyModel
-from trilateral.common.data.model.scorecard import Candidate, candidates
+from trilateral.common.data.model.scorecard import candidates
 from trilateral.common.data.preprocessing.bins import BinnedColumn
 from trilateral.common.data.preprocessing.terms import (
     CategoryColumn,
@@ -21,6 +20,7 @@ from trilateral.common.data.preprocessing.terms import (
 from trilateral.common.report import charts
 from trilateral.common.report.contents import (
     NO_FIGURE,
+    WIDE,
     Block,
     Chart,
     Charts,
@@ -51,7 +51,7 @@ def data_section(model: PartyModel) -> Section:
     if n_unused > 0:
         rows.append(("rows without a part in the job", f"{n_unused:,}"))
     if data.n_rarer_label is not None:
-        rows.append(("rows with the rarer label", f"{data.n_rarer_label}{_rate_range(data.n_rarer_label, data.n_rows)}"))
+        rows.append(("rows with the rarer label", _range(data.n_rarer_label, data.n_rows)))
     if model.role is Role.GUEST:
         rows.append(("weights of rows", "yes, in the training" if data.weighted else "no, all rows count alike"))
     rows.append(("dataset", model.job.dataset))
@@ -69,12 +69,13 @@ def data_section(model: PartyModel) -> Section:
     )
 
 
-def _rate_range(counted: str, n_rows: int) -> str:
+def _range(counted: str, n_rows: int) -> str:
+    """Return a range of rows, as the model file has it, also as shares of all rows."""
+    words = [f"{int(word):,}" if word.isdigit() else word for word in counted.split()]
     ends = [int(word) for word in counted.split() if word.isdigit()]
-    if not n_rows or not ends:
-        return ""
-    low, high = (0, ends[0]) if counted.startswith("fewer") else (ends[0], ends[-1])
-    return f" ({low / n_rows:.2%} to {min(high / n_rows, 0.5):.2%} of all rows)"
+    shares = [f"{min(end / n_rows, 0.5):.1%}" for end in ends] if n_rows else []
+    of_all = f" ({'up to ' if len(ends) == 1 else ''}{' to '.join(shares)} of all rows)" if shares else ""
+    return f"{' '.join(words)}{of_all}"
 
 
 def _steps_table(columns: Sequence[FittedColumn]) -> Table:
@@ -141,7 +142,7 @@ def terms_section(model: PartyModel, *, prefix: str = "", title: str = "Terms an
         "Weights of the most important terms",
         lambda axes: charts.draw_coefficients(axes, shown),
         note="Per standard deviation; per unit for terms of 0 and 1.",
-        width=6.4,
+        width=WIDE,
         height=charts.rows_height(len(shown)),
     )
     further = {each.term: each for each in candidates(model)}
@@ -175,7 +176,7 @@ def terms_section(model: PartyModel, *, prefix: str = "", title: str = "Terms an
         ]
     accuracy = ("std. error", "z", "p", "95% interval") if has_accuracy else ()
     table = Table(
-        "Weights, the most important first",
+        f"{title}, the most important first",
         ("term", "weight", "odds ratio", "per std. dev.", *accuracy, "VIF", "IV"),
         rows,
         note="Odds ratio: factor on the odds of the positive label when the term grows by one unit, or by one standard"
@@ -240,8 +241,8 @@ def weight_remarks(model: PartyModel) -> list[str]:
     against = [term for term, weight in model.weights.items() if weight < 0 and term in binned and binned[term].woe]
     if against:
         remarks.append(
-            f"Negative weight of {_named(against)}: it contradicts the bins of the column, usually because other columns"
-            " say the same."
+            f"Negative weight of {_named(against)}: it contradicts the bins of the column, usually because other"
+            " columns say the same."
         )
     if model.inference is not None:
         unclear = [term for term, each in model.inference.terms.items() if each.lower <= 0 <= each.upper]
@@ -286,7 +287,8 @@ def settings_section(files: JobFiles) -> Section:
 def _job_table(job: JobConfig) -> Table:
     defaults = JobConfig(name=job.name, dataset=job.dataset).model_dump(mode="json")
     rows = []
-    for name, value in job.model_dump(mode="json").items():
+    foreign = PAILLIER_OPTIONS if job.protocol == "shares" else SHARES_OPTIONS
+    for name, value in job.model_dump(mode="json", exclude=set(foreign)).items():
         mark = NO_FIGURE if value == defaults[name] else _written(defaults[name])
         rows.append((name, _written(value), mark if name not in {"name", "dataset"} else NO_FIGURE))
     return Table(

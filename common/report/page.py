@@ -13,6 +13,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.distributions import Shift
 from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
+from trilateral.common.report.contents import WIDE
 from trilateral.common.report.job_files import JobFiles, read_job
 
 if TYPE_CHECKING:
@@ -98,11 +99,13 @@ def render_page(report: "Report", made: datetime) -> str:
         version=version("trilateral"),
         made=made.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         min_rows=MIN_ROWS,
+        wide=WIDE,
     )
 
 
 def _draw(chart: "Chart") -> _Drawn:
     from markupsafe import Markup
+
     from trilateral.common.report import svg
 
     sentences: list[str] = []

@@ -100,10 +100,10 @@ def quality_section(sets: Sequence[Evaluated], *, prefix: str = "") -> Section:
     blocks: list[Block] = [
         _figures_table(sets),
         Text(
-            "AUC: the probability that a positive row has a higher score than a negative one. Gini: 2 AUC \N{MINUS SIGN}"
-            " 1. KS: the largest gap between the shares of both labels up to a score. Log loss and Brier score judge"
-            " the calibrated probabilities; lower is better. Intervals have a confidence of 95% and come from the"
-            " bootstrap: they say how much chance there is in the choice of the rows, and not in the model."
+            "AUC: the probability that a positive row has a higher score than a negative one. Gini: 2 AUC"
+            " \N{MINUS SIGN} 1. KS: the largest gap between the shares of both labels up to a score. Log loss and Brier"
+            " score judge the calibrated probabilities; lower is better. Intervals come from the bootstrap: they say how"
+            " much chance there is in the choice of the rows, and not in the model."
         ),
     ]
     parts = [Section(f"{prefix}quality-{each.name}", _capital(each.title), _ranking(each, prefix)) for each in sets]
@@ -111,16 +111,19 @@ def quality_section(sets: Sequence[Evaluated], *, prefix: str = "") -> Section:
 
 
 def _figures_table(sets: Sequence[Evaluated]) -> Table:
-    rows = []
-    for each in sets:
-        metrics, ends = each.metrics, each.intervals
-        for name, title in (("auc", "AUC"), ("gini", "Gini"), ("ks", "KS"), ("log_loss", "log loss"), ("brier", "Brier score")):
-            of_interval = interval(getattr(ends, name) if ends is not None else None, 4)
-            rows.append((each.title, title, number(getattr(metrics, name)), of_interval))
-        rows.append((each.title, f"accuracy at {metrics.threshold:g}", number(metrics.accuracy), ""))
-        rows.append((each.title, "rows", f"{metrics.n_rows:,}", ""))
-        rows.append((each.title, "share of positive rows", _rate(metrics), ""))
-    return Table("Figures by evaluation set", ("rows", "figure", "value", "95% interval"), rows, n_texts=2)
+    names = (("auc", "AUC"), ("gini", "Gini"), ("ks", "KS"), ("log_loss", "log loss"), ("brier", "Brier score"))
+    rows = [[title, *(_figure(each, name) for each in sets)] for name, title in names]
+    metrics = [each.metrics for each in sets]
+    rows.append(["accuracy", *(f"{number(each.accuracy)} at {each.threshold:g}" for each in metrics)])
+    rows.append(["rows", *(f"{each.n_rows:,}" for each in metrics)])
+    rows.append(["positive rows", *map(_rate, metrics)])
+    return Table("Figures with 95% intervals", ("figure", *(each.title for each in sets)), rows)
+
+
+def _figure(evaluated: Evaluated, name: str) -> str:
+    ends = interval(None if evaluated.intervals is None else getattr(evaluated.intervals, name), 4)
+    figure = number(getattr(evaluated.metrics, name))
+    return f"{figure} ({ends})" if ends else figure
 
 
 def _rate(metrics: HoldoutMetrics) -> str:
@@ -139,7 +142,10 @@ def _ranking(each: Evaluated, prefix: str) -> list[Block]:
             [
                 Chart(f"{name}-roc", "ROC curve", lambda axes: charts.draw_roc(axes, groups, auc=auc), height=4.4),
                 Chart(
-                    f"{name}-pr", "Precision and recall", lambda axes: charts.draw_precision_recall(axes, groups), height=4.4
+                    f"{name}-pr",
+                    "Precision and recall",
+                    lambda axes: charts.draw_precision_recall(axes, groups),
+                    height=4.4,
                 ),
                 Chart(f"{name}-ks", "Kolmogorov-Smirnov", lambda axes: charts.draw_ks(axes, groups)),
                 Chart(f"{name}-scores", "Scores by label", lambda axes: charts.draw_distribution(axes, groups)),
@@ -147,11 +153,11 @@ def _ranking(each: Evaluated, prefix: str) -> list[Block]:
                 Chart(f"{name}-lift", "Cumulative lift", lambda axes: charts.draw_lift(axes, groups)),
             ]
         ),
-        _bands(groups),
+        _bands(groups, each.title),
     ]
 
 
-def _bands(groups: ScoreGroups) -> Table:
+def _bands(groups: ScoreGroups, title: str) -> Table:
     """Return the rows by tenths of the score, as reviewers of scorecards expect them."""
     some = groups.merged(10)
     n_rows, positive = some.n_rows, np.array(some.n_positive)
@@ -174,7 +180,7 @@ def _bands(groups: ScoreGroups) -> Table:
             )
         )
     return Table(
-        "Bands of the score, the highest first",
+        f"Bands of the score, the highest first: {title}",
         ("score above", "rows", "positive", "rate", "predicted", "lift", "rows so far", "positive so far"),
         rows,
         n_texts=0,
@@ -251,9 +257,9 @@ def threshold_section(model: PartyModel, evaluated: Evaluated, *, prefix: str = 
         "Thresholds and costs",
         pieces(
             Text(
-                f"On the {evaluated.title}, rows with a probability above the threshold count as predicted positive. If the"
-                " probabilities are right, the costs are lowest at the threshold c / (c + d), for the cost c of a false"
-                " positive and d of a false negative."
+                f"On the {evaluated.title}, rows with a probability above the threshold count as predicted positive."
+                " If the probabilities are right, the costs are lowest at the threshold c / (c + d), for the cost c of"
+                " a false positive and d of a false negative."
             ),
             Thresholds(
                 probability=[float(f"{each:.6g}") for each in probability],

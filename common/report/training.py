@@ -1,6 +1,6 @@
 """The training in a report: loss and time of the rounds, and what moved between the processes."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from statistics import median
 
@@ -80,7 +80,7 @@ def training_section(files: JobFiles) -> Section | None:
         "Training",
         pieces(
             Facts("The rounds of the training", facts),
-            None if has_losses else Text("Under this protocol, the coordinator keeps the losses of the rounds to itself."),
+            None if has_losses else Text("The coordinator keeps the losses of the rounds to itself."),
             Charts(drawn) if drawn else None,
             _evaluations(files),
             work,
@@ -101,7 +101,7 @@ def traffic_table(files: JobFiles) -> Table | None:
 
 def seconds_by_work(history: Sequence[Line]) -> tuple[dict[str, float], float]:
     """Return the seconds of each kind of work, the longest first, and those of the whole training."""
-    seconds: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
     total = 0.0
     for line in history:
         for name, value in line.get("seconds", {}).items():
@@ -112,7 +112,7 @@ def seconds_by_work(history: Sequence[Line]) -> tuple[dict[str, float], float]:
     rest = total - sum(seconds.values())
     if rest > 0:
         seconds[REST] = rest
-    return dict(seconds.most_common()), total
+    return dict(sorted(seconds.items(), key=lambda each: -each[1])), total
 
 
 def n_repeated(history: Sequence[Line]) -> int:

@@ -131,7 +131,7 @@ class ScoreGroups(Settings):
     @property
     def n_rows(self) -> NDArray[np.int64]:
         """Rows of each group, shape (n_groups,)."""
-        return np.array(self.n_positive) + np.array(self.n_negative)
+        return np.array(self.n_positive, np.int64) + np.array(self.n_negative, np.int64)
 
     @property
     def rate(self) -> float:
@@ -211,7 +211,8 @@ class ScoreGroups(Settings):
         n = np.add.reduceat(self.n_rows, starts)
 
         def mean(values: list[float]) -> list[float]:
-            return (np.add.reduceat(np.array(values) * self.n_rows, starts) / n).tolist()
+            means: list[float] = (np.add.reduceat(np.array(values) * self.n_rows, starts) / n).tolist()
+            return means
 
         return self.model_copy(
             update={

@@ -200,7 +200,7 @@ def compare(
     with public_errors():
         if (scores or labels is not None) and len(scores or []) != 2:
             raise ConfigError("--scores: give two files, one of each model: --scores FIRST --scores SECOND")
-        of_labels = None if labels is None else (labels, _dataset(labels, config))
+        of_labels = None if labels is None else (labels, dataset_of(labels, config))
         one, other = (load_model(_find(model, config)).one(of_class) for model in (first, second))
         print_comparison(one, other, Console())
         if scores:
@@ -236,14 +236,14 @@ def drift(
             raise ConfigError("there are no rows to compare: give --dataset, --scores or both")
         part, console = load_model(_find(model, config)), Console()
         if dataset is not None:
-            print_column_shift(part, _dataset(dataset, config), dataset, console)
+            print_column_shift(part, dataset_of(dataset, config), dataset, console)
         if scores is not None:
             print_score_shift(part, scores, console)
         if labels is not None and scores is not None:
-            print_calibration_drift(part, scores, _dataset(labels, config), labels, console)
+            print_calibration_drift(part, scores, dataset_of(labels, config), labels, console)
 
 
-def _dataset(name: str, config: Path | None) -> "DatasetConfig":
+def dataset_of(name: str, config: Path | None) -> "DatasetConfig":
     """Find a dataset by its name."""
     from trilateral.common.config.load import load_process_config
 

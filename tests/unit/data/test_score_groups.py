@@ -138,6 +138,6 @@ def test_a_file_with_other_groups_is_refused(change: dict[str, list[float]]) -> 
         "mean_score": [0.0, 1.0, 2.0],
         "mean_probability": [0.1, 0.2, 0.3],
     }
-    ScoreGroups(**fields)  # type: ignore[arg-type]
+    ScoreGroups(**fields)
     with pytest.raises(ValueError, match="must"):
-        ScoreGroups(**fields | change)  # type: ignore[arg-type]
+        ScoreGroups(**fields | change)
