@@ -256,6 +256,10 @@ class Policy(Settings):
     """Whether to tell the other party what the `split` column of this party's dataset says about each common row: that
     it trains, which set of rows it evaluates, or that it is unused. Otherwise this party refuses jobs with `holdout:
     column` on such a dataset."""
+    share_folds: bool = False
+    """Whether to tell the other party in which fold of a cross-validation each training row lies, in jobs whose folds
+    this party decides: by the column in `folds` of its dataset, or at the guest by labels. Otherwise this party refuses
+    such jobs."""
     allow_prediction: bool = False
     """Host only: whether to give the guest u_A of the rows that it asks to predict. Prediction is impossible without
     it. The permission is separate from the others because of what it reveals: with as many rows as the host has

@@ -13,7 +13,6 @@ import pytest
 
 from tests.support.three_processes import KnownProcesses
 from tests.support.three_servers import DATASET, make_configs, train_over_localhost, write_tables
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig, Sqn
 from trilateral.common.config.process import MetricsConfig, ProcessConfig
@@ -21,6 +20,7 @@ from trilateral.common.data.model.model_file import PartyModel, load_model
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.paillier.keys import PrivateKey, generate_private_key
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
+from trilateral.common.process.job_client import JobClient
 from trilateral.common.trial.development import write_development_files
 from trilateral.common.trial.localhost import free_addresses
 

@@ -33,13 +33,13 @@ import pandas as pd
 import yaml
 
 from tests.support.waiting import eventually_in_thread
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Lbfgs, Sqn
 from trilateral.common.config.load import load_process_config
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.common.process.job_client import JobClient
 from trilateral.common.trial.cluster import trial_cluster
 from trilateral.common.trial.localhost import LocalProcesses, free_addresses
 from trilateral.demo.files import DemoFiles, write_files

@@ -6,11 +6,11 @@ from rich.console import Console
 
 from trilateral.cli.progress import progress_view
 from trilateral.client.asynchronous import AsyncSession
-from trilateral.client.errors import LostContactError
-from trilateral.client.progress import Progress
 from trilateral.common.base.progress import duration
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
+from trilateral.common.process.job_client import LostContactError
+from trilateral.common.process.job_progress import Progress
 
 
 class DetachedError(Exception):

@@ -16,9 +16,9 @@ from trilateral.common.base.roles import Role
 # Each command imports what it needs, so that `trilateral healthcheck` and `--help` stay fast.
 if TYPE_CHECKING:
     from trilateral.client.asynchronous import AsyncSession
-    from trilateral.client.progress import Progress
     from trilateral.common.config.job import JobConfig
     from trilateral.common.config.process import ProcessConfig
+    from trilateral.common.process.job_progress import Progress
 
 T = TypeVar("T")
 
@@ -129,7 +129,7 @@ def _follow(settings: "ProcessConfig", job: "str | JobConfig", config: Path) -> 
     from rich.console import Console
 
     from trilateral.cli.follow import PATIENCE, DetachedError, follow_job
-    from trilateral.client.errors import LostContactError
+    from trilateral.common.process.job_client import LostContactError
 
     name = job if isinstance(job, str) else job.name
     on_again = f"to watch it again, run: {_watch_command(name, config)}"

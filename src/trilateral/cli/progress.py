@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from trilateral.cli.wording import decimal
-from trilateral.client.progress import JobState, Progress
 from trilateral.common.base.progress import duration
+from trilateral.common.process.job_progress import JobState, Pace, Progress
 
 NAME_WIDTH = max(map(len, JobState))
 LINE_SECONDS = 1.0
@@ -91,7 +91,7 @@ class BarView:
             self._bar(progress, bar_width),
             Text(_fit(facts(progress, self._seconds_left), room)),
         )
-        doing = _doing(progress)
+        doing = progress.doing
         return Group(line, Text(doing)) if doing else line
 
     def _bar(self, progress: Progress, width: int) -> ProgressBar:
@@ -132,11 +132,11 @@ class LinesView:
             return
         self._shown, self._last_line = progress, self._clock()
         numbers = facts(progress, seconds_left) if progress.state is JobState.TRAINING else []
-        self._print("  ".join(filter(None, (progress.state, *numbers, _doing(progress)))))
+        self._print("  ".join(filter(None, (progress.state, *numbers, progress.doing))))
 
     def _is_due(self, progress: Progress, shown: Progress) -> bool:
         """Return whether a line is due. One that differs from the last in its seconds only never is."""
-        if progress.state is not shown.state or bool(_doing(progress)) != bool(_doing(shown)):
+        if progress.state is not shown.state or bool(progress.doing) != bool(shown.doing):
             return True
         if replace(progress, seconds=0, notes=()) == replace(shown, seconds=0, notes=()):
             return False
@@ -148,37 +148,6 @@ class LinesView:
 
     def _print(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-class Pace:
-    """Estimates how long the remaining rounds take, from the rounds seen so far.
-
-    Two things are left out: the time before the first round seen, which went into keys and data, and rounds in which a
-    party was away.
-    """
-
-    def __init__(self) -> None:
-        self._last: tuple[int, float] | None = None
-        self._disturbed = False
-        self._n_rounds = 0
-        self._seconds = 0.0
-
-    def seconds_left(self, progress: Progress) -> float | None:
-        """Return an upper bound, because training may converge before the last epoch; None while it is unknown."""
-        if progress.state is not JobState.TRAINING:
-            return None
-        waits = bool(_doing(progress))
-        self._disturbed |= waits or progress.attempt > 1
-        done = progress.rounds_done
-        if done and (self._last is None or done > self._last[0]):
-            if self._last is not None and not self._disturbed:
-                self._n_rounds += done - self._last[0]
-                self._seconds += progress.seconds - self._last[1]
-            self._last = done, progress.seconds
-            self._disturbed = waits
-        if waits or self._n_rounds == 0:
-            return None
-        return max(0.0, self._seconds / self._n_rounds * (progress.max_rounds - done))
 
 
 def facts(progress: Progress, seconds_left: float | None = None) -> list[str]:
@@ -215,8 +184,3 @@ def _fit(parts: list[str], width: int) -> str:
             break
         text = longer
     return text
-
-
-def _doing(progress: Progress) -> str:
-    """Return what an unfinished job does or waits for; empty while it trains undisturbed."""
-    return "" if progress.state.is_final else progress.detail

@@ -8,9 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from trilateral.client.errors import JobFailedError, JobStoppedError, LostContactError, check_names, wrong_type
-from trilateral.client.job_client import JobClient, OnLost
-from trilateral.client.progress import JobState, Progress, progress_of
+from trilateral.client.errors import JobFailedError, JobStoppedError, check_names, wrong_type
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.permissions import explain
 from trilateral.common.base.roles import Role
@@ -19,6 +17,8 @@ from trilateral.common.config.load import load_job, load_process_config
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.config.settings import parse_settings
 from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.process.job_client import JobClient, LostContactError, OnLost
+from trilateral.common.process.job_progress import JobState, Progress, progress_of
 from trilateral.common.scratch.folders import scratch_folder
 
 # Only the guest has the guest's code, and tables and models take long to import: each is imported where it is used.

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from trilateral.client import asynchronous
 from trilateral.client.asynchronous import AsyncRun, AsyncSession, Prediction, Score
 from trilateral.client.background import BackgroundLoop
-from trilateral.client.progress import Progress
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
+from trilateral.common.process.job_progress import Progress
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -27,6 +27,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.jobs.journal import JOURNAL, Journal
 from trilateral.common.jobs.quota import COUNTER, IdQuota, ScoreQuota
+from trilateral.common.jobs.used_folds import USED_FOLDS
 from trilateral.common.observe.audit import LOG, Audit
 from trilateral.common.observe.audit_chain import verify_chain
 from trilateral.common.process import backup as backup_module
@@ -279,6 +280,21 @@ def test_the_union_of_entries_of_a_ledger_counts(config: ProcessConfig, copy: Pa
         "version": 1,
         "datasets": {"one": {"trainings": 3, "points": ["a", "b", "c"]}, "two": entry, "three": later},
     }
+
+
+def test_the_folds_that_are_there_stay_and_those_of_the_copy_come_back_if_there_are_none(
+    config: ProcessConfig, copy: Path
+) -> None:
+    fill(config)
+    folds = config.state / USED_FOLDS
+    folds.write_bytes(b"\xffof the copy")
+    back_up(config, copy)
+    folds.write_bytes(b"\xffof the copy and of a later job")
+    assert not restore(config, copy).undercounts
+    assert folds.read_bytes() == b"\xffof the copy and of a later job"
+    folds.unlink()
+    assert restore(config, copy).undercounts
+    assert folds.read_bytes() == b"\xffof the copy"
 
 
 def test_a_damaged_count_is_reported(config: ProcessConfig, copy: Path) -> None:

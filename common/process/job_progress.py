@@ -107,6 +107,11 @@ class Progress:
         return min(self.rows_done / self.n_rows, 1.0) if self.n_rows else 0.0
 
     @property
+    def doing(self) -> str:
+        """What an unfinished job does or waits for; empty while it trains undisturbed."""
+        return "" if self.state.is_final else self.detail
+
+    @property
     def max_rounds(self) -> int:
         """Maximum number of rounds. Training that converges needs fewer. With cross-validation, the number of fits."""
         if self.n_fits > 1:
@@ -145,3 +150,34 @@ def progress_of(status: JobStatus) -> Progress:
         seconds_left=status.seconds_left if status.HasField("seconds_left") else None,
         notes=tuple(status.notes),
     )
+
+
+class Pace:
+    """Estimates how long the remaining rounds take, from the rounds seen so far.
+
+    Two things are left out: the time before the first round seen, which went into keys and data, and rounds in which a
+    party was away.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[int, float] | None = None
+        self._disturbed = False
+        self._n_rounds = 0
+        self._seconds = 0.0
+
+    def seconds_left(self, progress: Progress) -> float | None:
+        """Return an upper bound, because training may converge before the last epoch; None while it is unknown."""
+        if progress.state is not JobState.TRAINING:
+            return None
+        waits = bool(progress.doing)
+        self._disturbed |= waits or progress.attempt > 1
+        done = progress.rounds_done
+        if done and (self._last is None or done > self._last[0]):
+            if self._last is not None and not self._disturbed:
+                self._n_rounds += done - self._last[0]
+                self._seconds += progress.seconds - self._last[1]
+            self._last = done, progress.seconds
+            self._disturbed = waits
+        if waits or self._n_rounds == 0:
+            return None
+        return max(0.0, self._seconds / self._n_rounds * (progress.max_rounds - done))
