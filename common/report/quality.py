@@ -100,10 +100,10 @@ def quality_section(sets: Sequence[Evaluated], *, prefix: str = "") -> Section:
     blocks: list[Block] = [
         _figures_table(sets),
         Text(
-            "AUC: the probability that a positive row has a higher score than a negative one. Gini: 2 AUC"
-            " \N{MINUS SIGN} 1. KS: the largest gap between the shares of both labels up to a score. Log loss and Brier"
-            " score judge the calibrated probabilities; lower is better. Intervals come from the bootstrap: they say how"
-            " much chance there is in the choice of the rows, and not in the model."
+            "AUC: the probability that a positive row has a higher score than a negative one."
+            " Gini: 2 AUC \N{MINUS SIGN} 1. KS: the largest gap between the shares of both labels up to a score."
+            " Log loss and Brier score judge the calibrated probabilities; lower is better. Intervals come from the"
+            " bootstrap: they say how much chance there is in the choice of the rows, and not in the model."
         ),
     ]
     parts = [Section(f"{prefix}quality-{each.name}", _capital(each.title), _ranking(each, prefix)) for each in sets]
@@ -147,7 +147,12 @@ def _ranking(each: Evaluated, prefix: str) -> list[Block]:
                     lambda axes: charts.draw_precision_recall(axes, groups),
                     height=4.4,
                 ),
-                Chart(f"{name}-ks", "Kolmogorov-Smirnov", lambda axes: charts.draw_ks(axes, groups)),
+                Chart(
+                    f"{name}-ks",
+                    "Kolmogorov-Smirnov",
+                    lambda axes: charts.draw_ks(axes, groups),
+                    note=f"Between groups of scores; between all rows, KS is {number(each.metrics.ks, 3)}.",
+                ),
                 Chart(f"{name}-scores", "Scores by label", lambda axes: charts.draw_distribution(axes, groups)),
                 Chart(f"{name}-gain", "Cumulative gain", lambda axes: charts.draw_gain(axes, groups)),
                 Chart(f"{name}-lift", "Cumulative lift", lambda axes: charts.draw_lift(axes, groups)),
