@@ -6,6 +6,7 @@ page. With `ui.clients`, the caller must also show a certificate with one of the
 """
 
 import ssl
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import lru_cache
 
@@ -22,8 +23,8 @@ from trilateral.common.rpc.certificates import Certificates, Identity, subject_n
 from trilateral.common.rpc.issuers import is_directly_issued
 from trilateral.common.rpc.pinning import use_identity
 
-VISITOR = "visitor"
-"""Key of the `Caller` who sends a request."""
+visitor: ContextVar[Caller] = ContextVar("visitor")
+"""Who has sent the request that is being answered."""
 _OWN = ("same-origin", "none")
 """What a browser says of a request that this server's own page has sent, or the person at the browser."""
 
@@ -55,7 +56,7 @@ class Admission:
         """
         self._check_host(request)
         self._check_origin(request)
-        request[VISITOR] = self._identify(request)
+        visitor.set(self._identify(request))
 
     def renew(self) -> None:
         """Let new connections use the newest certificate of this process."""

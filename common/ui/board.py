@@ -149,6 +149,7 @@ class Board:
         lost: why the coordinator does not tell about the jobs; None if it does.
         peers: how the other two processes are.
         check: the last check.
+        n_views: how many pages are open.
         viewed: more about each job that a page shows in full.
     """
 
@@ -168,7 +169,7 @@ class Board:
         """Set while the jobs are up to date."""
         self._started = time.time()
         self._paces: dict[str, Pace] = {}
-        self._n_views = 0
+        self.n_views = 0
         self._looking: list[asyncio.Task[None]] = []
         self._checking: asyncio.Task[None] | None = None
 
@@ -197,10 +198,10 @@ class Board:
         Args:
             job: the job that the page shows in full; None for none.
         """
-        self._n_views += 1
+        self.n_views += 1
         if job is not None:
             self.viewed.setdefault(job, _Job()).n_views += 1
-        if self._n_views == 1:
+        if self.n_views == 1:
             self._looking = [
                 asyncio.create_task(self._repeat(LOOK_SECONDS, self._look)),
                 asyncio.create_task(self._repeat(PEER_SECONDS, self._look_at_peers)),
@@ -208,18 +209,18 @@ class Board:
         try:
             yield View(self, job)
         finally:
-            self._n_views -= 1
+            self.n_views -= 1
             if job is not None:
                 self.viewed[job].n_views -= 1
                 if not self.viewed[job].n_views:
                     del self.viewed[job]
-            if not self._n_views:
+            if not self.n_views:
                 self._stop_looking()
 
     @property
     def is_full(self) -> bool:
         """Whether no further page may be opened."""
-        return self._n_views >= MAX_PAGES
+        return self.n_views >= MAX_PAGES
 
     async def close(self) -> None:
         """End all views."""

@@ -20,9 +20,8 @@ from trilateral.common.observe.audit import LOG, Audit
 from trilateral.common.observe.audit_page import read_audit_page
 from trilateral.common.process.http import CONTENT_POLICY, HttpRefusalError, json_body, serving_http
 from trilateral.common.process.server import PageParts
-from trilateral.common.rpc.access import Caller
 from trilateral.common.rpc.channel import RENEWAL_SECONDS
-from trilateral.common.ui.admission import VISITOR, Admission
+from trilateral.common.ui.admission import Admission, visitor
 from trilateral.common.ui.apart import run_apart
 from trilateral.common.ui.board import Board
 
@@ -167,7 +166,7 @@ class Page:
         if not isinstance(text, str) or len(text) > MAX_JOB_CHARACTERS:
             raise ProtocolError(f"expected a job as `text` of at most {MAX_JOB_CHARACTERS} characters")
         job = read_job(text, "the job")
-        self._allow(request, "StartJob", job.name, dataset=job.dataset)
+        self._allow("StartJob", job.name, dataset=job.dataset)
         await self._board.client.start(job)
         return web.json_response({"job": job.name})
 
@@ -184,18 +183,17 @@ class Page:
         job, client = _job_of(request), self._board.client
         if job not in self._board.jobs:
             raise HttpRefusalError(404, "there is no such job")
-        self._allow(request, method, job)
+        self._allow(method, job)
         await (client.stop(job) if method == "StopJob" else client.resume(job))
         return web.json_response({"job": job})
 
-    def _allow(self, request: web.Request, method: str, job: str, **what: str) -> None:
+    def _allow(self, method: str, job: str, **what: str) -> None:
         """Record a change that the page asks for, if it may ask. The coordinator still decides about it."""
-        visitor: Caller = request[VISITOR]
         if not self._board.config.ui.allow_changes:
             error = PolicyError("this page may only look: set `ui.allow_changes: true` to let it start and stop jobs")
-            self._audit.refused(visitor, method, str(error), job=job, page=True)
+            self._audit.refused(visitor.get(), method, str(error), job=job, page=True)
             raise error
-        self._audit.allowed(visitor, method, job=job, page=True, **what)
+        self._audit.allowed(visitor.get(), method, job=job, page=True, **what)
 
 
 class ProcessPage:
@@ -203,12 +201,16 @@ class ProcessPage:
 
     Args:
         parts: what it is made of.
+
+    Attributes:
+        board: what the page shows.
     """
 
     def __init__(self, parts: PageParts) -> None:
         self._parts = parts
         self._address = parts.jobs.config.ui.listen or ""
         self._admission = Admission(parts.jobs.config, parts.certificates, parts.audit)
+        self.board = Board(parts)
 
     @property
     def config(self) -> ProcessConfig:
@@ -226,7 +228,7 @@ class ProcessPage:
         Raises:
             ConfigError: the address cannot be used.
         """
-        board, admission = Board(self._parts), self._admission
+        board, admission = self.board, self._admission
         routes, role = Page(board, self._parts.audit).routes(), self.config.role
         renewing = asyncio.create_task(_renew(admission))
         try:
