@@ -744,6 +744,7 @@ ROUTES: tuple[Route, ...] = (
     Route("JobService/StartJob", permission="start"),
     Route("JobService/GetJob", permission="watch"),
     Route("JobService/ListJobs", permission="watch"),
+    Route("JobService/ListRounds", permission="watch"),
     Route("JobService/WatchJob", permission="watch"),
     Route("JobService/StopJob", permission="stop"),
     Route("JobService/ResumeJob", permission="start"),
