@@ -1,11 +1,13 @@
 """A cross-validation that chooses by AUC, over three servers: whose policy permits it, and what is counted."""
 
 import re
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from tests.integration.test_split_column import Configs, changed
 from tests.support.three_servers import (
@@ -17,6 +19,7 @@ from tests.support.three_servers import (
     trained_coef,
     write_tables,
 )
+from trilateral.cli.results import print_part
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Penalty
 from trilateral.common.data.model.model_file import load_model
@@ -65,6 +68,9 @@ async def test_the_penalty_of_the_highest_auc_is_chosen_and_each_penalty_counts_
         assert seen.auc == pytest.approx(expected.auc, abs=1e-3)
         assert seen.auc_error == pytest.approx(expected.auc_error, abs=1e-3)
     np.testing.assert_allclose(trained_coef(configs, JOB), plain.coef, atol=0.03)
+    shown = StringIO()
+    print_part(guest, Console(file=shown, width=200))
+    assert all(f"{each.auc:.6f}" in shown.getvalue() for each in guest.search)
     assert not load_model(JobFolder(configs[Role.HOST].state, JOB.name).model).search
     assert len(Ledger(configs[Role.HOST].state, Role.HOST).entry(DATASET).points) == len(SEARCH)
     assert ScoreQuota.of(configs[Role.HOST]).today().given == len(SEARCH) * N_ROWS
