@@ -92,14 +92,17 @@ class _Content:
 
     def with_rows(self, job: JobFolds) -> tuple[Hashes, RoleVector]:
         """Return all rows, those of a job among them, and the fold of each in this job; shapes (n_rows,)."""
-        order = np.argsort(self.rows)
-        at = np.searchsorted(self.rows, job.hashes, sorter=order)
-        at = order[np.minimum(at, len(order) - 1)] if len(order) else at
-        is_new = self.rows[at] != job.hashes if len(order) else np.ones(len(job.hashes), dtype=bool)
-        rows = np.concatenate([self.rows, job.hashes[is_new]])
+        # Both in the order of the hashes: a search for one row after the other would wait for memory.
+        order = np.argsort(job.hashes)
+        hashes, own = job.hashes[order], job.folds[order]
+        known = np.argsort(self.rows)
+        at = np.searchsorted(self.rows[known], hashes)
+        is_new = at == len(known)
+        is_new[~is_new] = self.rows[known[at[~is_new]]] != hashes[~is_new]
+        rows = np.concatenate([self.rows, hashes[is_new]])
         folds = np.full(len(rows), RowRole.UNUSED, dtype=np.uint8)
-        folds[at[~is_new]] = job.folds[~is_new]
-        folds[len(self.rows) :] = job.folds[is_new]
+        folds[known[at[~is_new]]] = own[~is_new]
+        folds[len(self.rows) :] = own[is_new]
         return rows, folds
 
 
@@ -183,7 +186,7 @@ class UsedFolds:
 
     @contextmanager
     def _locked(self) -> Iterator[_Content]:
-        """Yield the content of the file, which nobody else changes within the block. The first use draws the key."""
+        """Lock the file, and yield its content. The first use draws the key."""
         public = file_errors(self._path, f"the {self._role} accepts no job", "list of used folds")
         with public, self._lock, lock_file(self._lock_path):
             try:
@@ -217,7 +220,7 @@ class UsedFolds:
 
 
 def _smallest_fold(folds: RoleVector) -> int:
-    sizes = np.bincount(folds[folds != RowRole.UNUSED])
+    sizes = np.bincount(folds, minlength=256)[:MAX_FOLDS]
     return int(sizes[sizes > 0].min(initial=len(folds)))
 
 
@@ -237,12 +240,12 @@ def fewest_rows(one: RoleVector, other: RoleVector) -> float:
     Returns:
         The number of rows; infinite if no combination leaves any row.
     """
-    n_nodes = 1 + 2 * MAX_FOLDS  # The first is for rows outside of the training.
-    ends = [
-        np.where(folds == RowRole.UNUSED, 0, folds.astype(np.int64) + 1 + number * MAX_FOLDS)
-        for number, folds in enumerate((one, other))
-    ]
-    weights = np.bincount(ends[0] * n_nodes + ends[1], minlength=n_nodes**2).reshape(n_nodes, n_nodes)
+    counts = np.bincount(one.astype(np.uint16) << 8 | other, minlength=256**2).reshape(256, 256)
+    # Node 0 is for rows outside of the training. The folds of the first job follow, and then those of the other one.
+    nodes = np.array([RowRole.UNUSED, *range(MAX_FOLDS)])
+    of_other = np.array([0, *range(1 + MAX_FOLDS, 1 + 2 * MAX_FOLDS)])
+    weights = np.zeros((1 + 2 * MAX_FOLDS, 1 + 2 * MAX_FOLDS), np.int64)
+    weights[np.ix_(range(1 + MAX_FOLDS), of_other)] = counts[np.ix_(nodes, nodes)]
     weights = weights + weights.T
     np.fill_diagonal(weights, 0)
     used = np.flatnonzero(weights.any(axis=0))
