@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -208,7 +209,8 @@ def test_a_session_and_a_run_say_whose_they_are_and_end_once(world: World) -> No
     assert (repr(session), repr(run)) == ("<Session of the guest>", f"<Run {TRAINED}>")
     session.close()
     session.close()
-    for use in (session.jobs, run.progress, run.wait, lambda: list(run)):
+    uses: list[Callable[[], object]] = [session.jobs, run.progress, run.wait, lambda: list(run)]
+    for use in uses:
         with pytest.raises(RuntimeError, match="the session is closed"):
             use()
 
