@@ -18,7 +18,7 @@ PROTOS := $(wildcard protos/trilateral/common/pb/v1/*.proto)
 PROTOC = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iprotos
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage lint docs picture format protos lock sbom fuzz sanitize faults chaos network engine-faults soak monitoring compose-test bench clean
+.PHONY: help demo test coverage lint docs picture format protos lock sbom fuzz sanitize faults chaos network engine-faults soak browser monitoring compose-test bench clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -96,7 +96,11 @@ engine-faults: $(SET_UP) ## Train 50 times on a Dask cluster while a worker is k
 soak: $(SET_UP) ## Run 200 jobs in the same three processes, and check that they do not grow
 	$(BIN)/python -m tests.faults.soak 200
 
-monitoring: $(SET_UP) ## Test configs/monitoring with Prometheus, which must be installed
+browser: $(SET_UP) ## Test the pages in Chromium, which must be installed; with PICTURES=folder, photograph them
+	$(BIN)/pytest tests/browser $(if $(PICTURES),--pictures $(PICTURES))
+
+monitoring: $(SET_UP) ## Test configs/monitoring with Prometheus and with npm, which must be installed
+	$(BIN)/python -m tests.monitoring.grafana_schema
 	$(BIN)/python -m tests.monitoring.real_prometheus
 
 compose-test: ## Train in the containers of docker-compose.yml; needs a running Docker Engine with Compose

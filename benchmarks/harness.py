@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.roles import PARTIES, Role
@@ -30,6 +29,7 @@ from trilateral.common.data.tables.table import read_table
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.party_record import read_start
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.common.process.job_client import JobClient
 from trilateral.common.protocol.messages import Kind
 from trilateral.common.trial.development import write_development_files
 from trilateral.common.trial.localhost import LocalProcesses, free_addresses, process_settings

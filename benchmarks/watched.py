@@ -43,7 +43,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.harness import DATASET, Setup, processor_seconds, read_lines, scratch_folder
 from benchmarks.round import WARM_UP, make_tables
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd
@@ -52,6 +51,7 @@ from trilateral.common.observe.events import Delivered, Event, Handled, Handling
 from trilateral.common.observe.metrics import Metrics
 from trilateral.common.observe.traces import Traces
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.common.process.job_client import JobClient
 from trilateral.common.protocol.messages import RoundKey
 from trilateral.common.rpc.codec import JobKey
 from trilateral.common.trial.localhost import LocalProcesses, free_addresses

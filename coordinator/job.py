@@ -134,7 +134,7 @@ class Job:
         status = JobStatus()
         status.CopyFrom(self._status)
         del status.notes[:n_known_notes]
-        if viewer is Role.HOST and self._protocol == "shares":
+        if not self.shows_losses(viewer):
             shown = [note for note in status.notes if _EVALUATED not in note and _COMPARED not in note]
             del status.notes[:]
             status.notes.extend(shown)
@@ -144,6 +144,10 @@ class Job:
             status.seconds = self._elapsed()
             status.detail = "; ".join(self._waiting.values()) or status.detail
         return status
+
+    def shows_losses(self, viewer: Role | None) -> bool:
+        """Return whether a receiver may see the losses of rounds; see `status`."""
+        return viewer is not Role.HOST or self._protocol != "shares"
 
     async def watch(self, viewer: Role | None = None) -> AsyncIterator[JobStatus]:
         """Yield the status now and after each change, until the job ends; see `status` for the viewer.

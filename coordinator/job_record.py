@@ -103,6 +103,7 @@ def _sizes(ready: Ready) -> dict[str, Any]:
             "total_weight": ready.shares.total_weight,
             "start": ready.shares.start.tolist(),
             "fourth_bits": ready.shares.fourth_bits,
+            "fold_sizes": list(ready.shares.fold_sizes),
         }
     return sizes
 
@@ -113,6 +114,7 @@ def _read_ready(content: bytes) -> Ready:
     if shares is not None:
         for name in ("penalty", "start"):
             shares[name] = np.asarray(shares.get(name, []), dtype=np.float64)
+        shares["fold_sizes"] = tuple(shares.get("fold_sizes", ()))
         shares = SharesReady(seed=b"", **shares)
     return Ready(**sizes, shares=shares)
 

@@ -3,8 +3,12 @@
 # The contract in protos/trilateral/common/pb/v1 names and documents the methods.
 # ruff: noqa: N802, D102
 
+import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.history_file import read_history
 from trilateral.common.pb.v1 import jobs_pb2, jobs_pb2_grpc
 from trilateral.common.rpc.access import calling
 from trilateral.common.rpc.codec import parse_job
@@ -33,6 +37,18 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         viewer = calling().role
         return jobs_pb2.ListJobsResponse(statuses=[job.status(None, viewer) for job in self._jobs.all()])
 
+    async def ListRounds(self, request: jobs_pb2.ListRoundsRequest, context: Context) -> jobs_pb2.ListRoundsResponse:
+        job, viewer = self._jobs.find(request.job), calling().role
+        folder = JobFolder(self._jobs.config.state, job.name)
+        piece = await asyncio.to_thread(read_history, folder, request.place)
+        shows_loss = job.shows_losses(viewer)
+        return jobs_pb2.ListRoundsResponse(
+            rounds=[_summary(line, shows_loss=shows_loss) for line in piece.lines],
+            place=piece.place,
+            is_from_start=piece.is_from_start,
+            is_more=piece.is_more,
+        )
+
     async def WatchJob(
         self, request: jobs_pb2.WatchJobRequest, context: Context
     ) -> AsyncIterator[jobs_pb2.WatchJobResponse]:
@@ -46,3 +62,19 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     async def StopJob(self, request: jobs_pb2.StopJobRequest, context: Context) -> jobs_pb2.StopJobResponse:
         await self._jobs.stop(request.job)
         return jobs_pb2.StopJobResponse()
+
+
+def _summary(line: dict[str, Any], *, shows_loss: bool) -> jobs_pb2.RoundSummary:
+    summary = jobs_pb2.RoundSummary(
+        round=line["round"],
+        attempt=line["attempt"],
+        epoch=line["epoch"],
+        batch=line["batch"],
+        seconds=line["seconds"]["all"],
+    )
+    if shows_loss:
+        evaluated = line.get("evaluation", {})
+        for name, value in (("loss", line["loss"]), *((name, evaluated.get(name)) for name in ("log_loss", "auc"))):
+            if value is not None:
+                setattr(summary, name, value)
+    return summary

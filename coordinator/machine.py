@@ -282,7 +282,8 @@ def _are_alike(now: SharesReady | None, before: SharesReady | None) -> bool:
 
 
 def _whole_numbers(shares: SharesReady) -> tuple[int | None, ...]:
-    return shares.n_holdout, shares.norm_bits, shares.spread_bits, shares.weight_bits, shares.fourth_bits
+    bits = shares.norm_bits, shares.spread_bits, shares.weight_bits, shares.fourth_bits
+    return shares.n_holdout, *bits, *shares.fold_sizes
 
 
 def _record(round_number: int, observation: Observation | None) -> ObservationRecord:

@@ -17,6 +17,7 @@ from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.evaluation import disclosed_log_loss, round_scores
 from trilateral.common.protocol.messages import ComparedPenalty
+from trilateral.common.protocol.row_roles import RoleVector
 from trilateral.common.shares.information import pack
 from trilateral.coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
 from trilateral.coordinator.training import Training
@@ -94,6 +95,7 @@ def train_plain(
     n_host: int = 0,
     start: FloatVector | None = None,
     sample_weights: FloatVector | None = None,
+    folds: RoleVector | None = None,
 ) -> PlainResult:
     """Train on the training rows in canonical order, by the loss of the job's protocol.
 
@@ -107,6 +109,7 @@ def train_plain(
         start: the first weights, those of the last columns; the others are 0. Under `paillier` they are the guest's
             secret start. Under `shares` they are those of a warm start, of all columns.
         sample_weights: c of any scale, shape (n_train,), for protocol `shares`; None stands for ones.
+        folds: the fold of each training row, from 0 up, if a party decides it; shape (n_train,).
 
     Raises:
         OutOfRangeError: the training is given up. The text says what to change.
@@ -122,7 +125,7 @@ def train_plain(
         raise ValueError("a warm start needs a weight for each column")
     if sample_weights is not None:
         sample_weights = sample_weights / np.mean(sample_weights)
-    batches = Batches.of(job, len(columns))
+    batches = Batches.of(job, len(columns), folds)
     # With folds or an L1 penalty, the optimiser adds the penalty.
     penalty_hessian = (0.0 if job.has_l1 or job.folds is not None else job.l2) * penalty
 

@@ -19,6 +19,24 @@ from trilateral.common.config.settings import JobName, Settings
 
 MAX_BINS = 20
 """The most bins of a column."""
+MAX_REASON_LABELS = 200
+"""The most labels of reasons in a dataset. On the wire, a reason is one byte."""
+MAX_LABEL_CHARACTERS = 100
+"""The longest label of a reason."""
+
+
+def check_reason_label(label: str) -> str:
+    """Return a label of reasons.
+
+    Raises:
+        ValueError: it is empty or too long, or has characters that cannot be printed.
+    """
+    if not 0 < len(label) <= MAX_LABEL_CHARACTERS or not label.isprintable():
+        raise ValueError(f"expected a label of 1 to {MAX_LABEL_CHARACTERS} characters that can be printed")
+    return label
+
+
+ReasonLabel = Annotated[str, AfterValidator(check_reason_label)]
 
 
 class ClassWeight(Settings):
@@ -159,6 +177,32 @@ class SplitConfig(Settings):
         if len(set(keys)) < len(keys):
             raise ValueError("a value stands twice in the lists of a split: a row has one role")
         return self
+
+
+class FoldConfig(Settings):
+    """The column that decides the folds of a cross-validation, in jobs with `fold_by: group` or `time`. Set one."""
+
+    group: str | None = None
+    """Name of a column whose equal values mark rows of one group, such as a household. A group is in one fold."""
+    time: str | None = None
+    """Name of a column with dates such as 2023-12-31, with times, or with numbers. Each fold is one period. Rows of
+    equal time are in one fold."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "FoldConfig":
+        if (self.group is None) is (self.time is None):
+            raise ValueError("set the name of one column, as `group` or as `time`")
+        return self
+
+    @property
+    def by(self) -> Literal["group", "time"]:
+        """The `fold_by` of the jobs that the column is for."""
+        return "time" if self.group is None else "group"
+
+    @property
+    def column(self) -> str:
+        """Name of the column. It is never a feature."""
+        return self.group or self.time or ""
 
 
 Limits = tuple[FiniteFloat | None, FiniteFloat | None]
@@ -383,16 +427,23 @@ class DatasetConfig(Settings):
     split: SplitConfig | None = None
     """The column that says which rows train and which evaluate the model, in jobs with `holdout: column`. One party has
     it, and tells the other what each common row is for, if `policy.share_split` permits that."""
+    folds: FoldConfig | None = None
+    """The column by which rows get into folds, in jobs with `fold_by: group` or `time`. One party has it, and tells the
+    other the fold of each training row, if `policy.share_folds` permits that."""
     features: Annotated[list[str], Field(min_length=1)] | None = None
     """Names of the feature columns. By default every column is a feature except the ID, the label, the weight, the
-    column of the `split`, and row numbers or row names that a program has added. To use such a column, name it here or
-    in `categorical`."""
+    columns of `split` and `folds`, and row numbers or row names that a program has added. To use such a column, name it
+    here or in `categorical`."""
     exclude: list[str] = Field(default_factory=list)
     """Names of columns that are not features; all others are. Cannot be combined with `features`."""
     categorical: list[str] = Field(default_factory=list)
     """Names of the features that are categories and read as text. All other features must be numeric."""
     preprocessing: PreprocessingConfig = PreprocessingConfig()
     """How the features become training columns."""
+    reason_labels: Annotated[dict[str, ReasonLabel], Field(max_length=MAX_REASON_LABELS)] = Field(default={})
+    """Host only: what the guest reads where a column of the host is a reason of a score, by the name of the column, if
+    `policy.max_reasons` permits reasons. Columns with the same label count as one. A column without a label is never
+    a reason. An interaction has the name that `trilateral model show` prints."""
     jobs: list[str] = Field(default=["*"])
     """Names of the jobs that may use this table, as patterns with `*`, `?` and `[...]`. By default every job may use
     it."""
@@ -406,6 +457,8 @@ class DatasetConfig(Settings):
             raise ValueError("`features` names a column twice")
         if len(set(self.id_columns)) < len(self.id_columns):
             raise ValueError("`id` names a column twice")
+        if self.label is not None and self.reason_labels:
+            raise ValueError("`reason_labels` is a setting of the host alone: remove it")
         if self.label is not None and self.label.column in self.id_columns:
             raise ValueError("the label and the ID are the same column")
         if self.label is not None and self.label.weight in self.id_columns:
@@ -417,9 +470,11 @@ class DatasetConfig(Settings):
         if self.label is not None and self.label.weight in features:
             raise ValueError("`features` names the weight column: the weight of a row is not a feature")
         if self.split is not None:
-            self._check_split(self.split.column, features)
+            self._check_column("split", self.split.column, features)
+        if self.folds is not None:
+            self._check_column("folds", self.folds.column, features)
         special = {*self.id_columns, *self.exclude, *(self.label.columns if self.label is not None else [])}
-        special |= set() if self.split is None else {self.split.column}
+        special |= {each.column for each in (self.split, self.folds) if each is not None}
         for name in self.categorical:
             if name in special or (features and name not in features):
                 raise ValueError(f"`categorical` names {name!r}, which the other settings exclude from the features")
@@ -434,13 +489,13 @@ class DatasetConfig(Settings):
                 )
         return self
 
-    def _check_split(self, column: str, features: list[str]) -> None:
+    def _check_column(self, setting: str, column: str, features: list[str]) -> None:
         if column in self.id_columns:
-            raise ValueError("the split and the ID are the same column")
+            raise ValueError(f"`{setting}` and `id` name the same column")
         if self.label is not None and column in self.label.columns:
-            raise ValueError("the split and the label or its weight are the same column")
+            raise ValueError(f"`{setting}` names the column of the label or of its weight")
         if column in features:
-            raise ValueError("`features` names the split column: it says what a row is for, and is not a feature")
+            raise ValueError(f"`features` names the {setting} column: it says what a row is for, and is not a feature")
 
     @property
     def id_columns(self) -> list[str]:

@@ -84,7 +84,7 @@ ProtocolName = Literal["paillier", "shares"]
 """How the parties compute together; see `JobConfig.protocol`."""
 PAILLIER_OPTIONS = ("key_bits", "cipher", "slots")
 """Options of `JobConfig` that only the Paillier protocol has."""
-SHARES_OPTIONS = ("max_score", "inference", "l1", "folds", "path", "search", "one_standard_error", "classes")
+SHARES_OPTIONS = ("max_score", "inference", "l1", "folds", "fold_by", "path", "search", "one_standard_error", "classes")
 """Options of `JobConfig` that only the protocol on shares has."""
 
 Algorithm = Annotated[Sgd | Sqn | Lbfgs, Field(discriminator="name")]
@@ -139,6 +139,11 @@ class JobConfig(Settings):
     """With `shares`: number of folds of a cross-validation. The job fits each penalty once for each fold, on the
     training rows outside of it, chooses the penalty with the lowest mean log loss on the folds, and trains on all
     training rows with that. By default there is one training and no fold."""
+    fold_by: Literal["random", "label", "group", "time"] = "random"
+    """How rows get into folds: at random by the seed; at random so that all folds have the same share of each label,
+    by the guest (`label`); so that rows of one group are in one fold (`group`); or in the order of time, each fold one
+    period (`time`). `group` and `time` need the `folds` of the dataset at one party. All but `random` need
+    `policy.share_folds` of the party that decides. Requires `folds`."""
     path: PenaltyPath | None = None
     """The penalties that the folds compare: a path from the job's `l1` and `l2` down. Requires `folds`. By default the
     folds measure the job's own `l1` and `l2` alone."""
@@ -210,7 +215,7 @@ class JobConfig(Settings):
     @property
     def has_row_roles(self) -> bool:
         """Whether a party tells the other one what rows are for."""
-        return self.holdout == "column"
+        return self.holdout == "column" or self.fold_by != "random"
 
     @property
     def n_models(self) -> int:
@@ -306,6 +311,10 @@ class JobConfig(Settings):
             raise ValueError("`l1` and `folds` need the algorithm `lbfgs`: set it, or remove them")
         if self.folds is None and (self.path is not None or self.search is not None):
             raise ValueError("`path` and `search` compare penalties by cross-validation: set `folds`, or remove them")
+        if self.folds is None and self.fold_by != "random":
+            raise ValueError("`fold_by` says how rows get into folds: set `folds`, or remove it")
+        if self.task == "bins" and self.fold_by != "random":
+            raise ValueError("`task: bins` has no folds: remove `fold_by`")
         if self.folds is not None and self.evaluate_every is not None:
             raise ValueError("`folds` choose the penalty by rows of their own: remove `evaluate_every`")
         if self.search is not None and (self.path is not None or self.l1 > 0 or self.l2 > 0):

@@ -121,6 +121,7 @@ def make_party_data(
     scratch: Scratch = IN_MEMORY,
     *,
     roles: RoleVector | None = None,
+    folds: RoleVector | None = None,
     counted: Mapping[str, BinnedColumn] | None = None,
 ) -> PreparedData:
     """Split a table's rows and turn its features into training columns.
@@ -134,6 +135,7 @@ def make_party_data(
         check_sizes: refuses a table whose sizes the party's policy does not allow.
         scratch: holds the training columns.
         roles: what each row is for, in a job with `holdout: column`; shape (n_rows,).
+        folds: the fold of each training row, if a party decides it; shape (n_train,).
         counted: at the host, its columns in bins from a bins job; see `fit_columns`.
 
     Raises:
@@ -192,6 +194,7 @@ def make_party_data(
         test_columns=test_columns,
         test_labels=test_labels,
         n_classes=job.classes,
+        folds=folds,
     )
     left_out = {**table.left_out, **preprocessing.left_out}
     n_of_set = {name: len(rows) for name, rows in sets.items() if len(rows)}

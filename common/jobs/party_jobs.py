@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
+import numpy as np
+
 from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.base.errors import (
     BadKeyError,
@@ -28,6 +30,7 @@ from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy, ProcessConfig
 from trilateral.common.data.features import Features
+from trilateral.common.data.folds import decides_folds, make_folds
 from trilateral.common.data.model.bins_file import BinsFile, save_bins
 from trilateral.common.data.model.model_file import NoModelError, PartyModel, load_model, save_model
 from trilateral.common.data.model.warm_start import warm_start
@@ -68,6 +71,8 @@ from trilateral.common.jobs.policy import (
 from trilateral.common.jobs.process_jobs import ProcessJobs
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.jobs.runner import MachineRecord, MachineRunner
+from trilateral.common.jobs.sealing import load_sealer
+from trilateral.common.jobs.used_folds import JobFolds, UsedFolds
 from trilateral.common.jobs.used_rows import EVALUATED, TRAINING, JobRows, UsedRows
 from trilateral.common.observe.audit import Audit
 from trilateral.common.paillier.cipher import PartyCipher
@@ -77,6 +82,7 @@ from trilateral.common.paillier.weak_keys import tabulate
 from trilateral.common.pb.v1.coordinator_pb2 import ReportWaitingRequest, ReportWaitingResponse
 from trilateral.common.protocol.alignment import Aligned, AlignmentProgress
 from trilateral.common.protocol.arithmetic import PaillierSession, Session, SharesSession
+from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.bounds import max_evaluations
 from trilateral.common.protocol.label_secrecy import draw_start
@@ -212,6 +218,11 @@ class PartyJobs(ProcessJobs):
         self._open_engine = open_engine
         self._scratch = ScratchSpace.of(config)
 
+    def open(self) -> None:
+        """Open the journal and the other files in the state folder; see `ProcessJobs.open`."""
+        super().open()
+        self._used_folds = UsedFolds(self.config.state, self.role, load_sealer(self.config.state_key))
+
     @property
     def _quota(self) -> ScoreQuota:
         return ScoreQuota.of(self.config)
@@ -299,18 +310,21 @@ class PartyJobs(ProcessJobs):
         engine, scratch = self._open_engine(), self._scratch.open(self.role)
 
         rows: JobRows | None = None
+        folds: JobFolds | None = None
 
         def add_rows(policy: Policy) -> None:
             if rows is None:
                 raise RuntimeError("something is about to leave before the rows are known")
             self._used_rows.add(rows, policy)
+            if folds is not None:
+                self._used_folds.add(folds, policy)
 
         bins: BinsWork | None = None
         if job.task == "bins":
             bins = BinsWork(job, key.run_id, permission, lambda: self._account_of(job.dataset), add_rows)
 
         async def begin() -> Machine:
-            nonlocal rows
+            nonlocal rows, folds
             if bins is not None:
                 with permission.recording():
                     table = await self._read(runner, dataset, job, record, permission, scratch=scratch)
@@ -320,7 +334,9 @@ class PartyJobs(ProcessJobs):
             # Nothing needs the key while the table is read.
             cipher = runner.beside(self._make_cipher, offer) if job.protocol == "paillier" else None
             with permission.recording():
-                data, rows = await self._read_and_prepare(runner, dataset, job, record, permission, scratch=scratch)
+                data, rows, folds = await self._read_and_prepare(
+                    runner, dataset, job, record, permission, scratch=scratch
+                )
                 permission.data = data
                 await runner.in_thread(release_freed_memory)
                 await runner.in_thread(record.check_columns, data.block.columns)
@@ -536,12 +552,17 @@ class PartyJobs(ProcessJobs):
         permission: Permission,
         *,
         scratch: Scratch,
-    ) -> tuple[PreparedData, JobRows]:
+    ) -> tuple[PreparedData, JobRows, JobFolds | None]:
         """Read the table and make the training columns. Nothing keeps the table, which the job needs no longer."""
         table = await self._read(runner, dataset, job, record, permission, scratch=scratch)
         roles = await self._roles(runner, job, record, table)
+        folds = await self._folds(runner, job, record, table, dataset=dataset, roles=roles)
         rows = await runner.in_thread(self._rows_of, job, table, roles)
-        return await runner.in_thread(self._prepare, table, dataset, job, record, scratch=scratch, roles=roles), rows
+        used = await runner.in_thread(self._folds_of, job, table, roles, folds)
+        data = await runner.in_thread(
+            self._prepare, table, dataset, job, record, scratch=scratch, roles=roles, folds=folds
+        )
+        return data, rows, used
 
     async def _roles(
         self, runner: MachineRunner, job: JobConfig, record: PartyRecord, table: PartyTable
@@ -555,6 +576,27 @@ class PartyJobs(ProcessJobs):
             check_chosen_rows(job, self.role)
         return roles
 
+    async def _folds(
+        self,
+        runner: MachineRunner,
+        job: JobConfig,
+        record: PartyRecord,
+        table: PartyTable,
+        *,
+        dataset: DatasetConfig,
+        roles: RoleVector | None,
+    ) -> RoleVector | None:
+        """Agree with the other party in which fold each training row lies; None if the seed decides."""
+        if job.fold_by == "random":
+            return None
+        train, _ = split_rows(len(table.ids), job, roles)
+        own = None
+        if decides_folds(job, table) and not record.resumed:
+            with self._naming(dataset):
+                own = await runner.in_thread(make_folds, job, table, train)
+        exchange = RoleExchange(self.role, Purpose.FOLDS, own, len(train), job.folds or 0)
+        return await self._row_roles(runner, Purpose.FOLDS, exchange, record)
+
     def _rows_of(self, job: JobConfig, table: PartyTable, roles: RoleVector | None) -> JobRows:
         """Return the rows that a job uses, once they differ from those of earlier jobs as the policy asks."""
         train, sets = split_rows(len(table.ids), job, roles)
@@ -564,6 +606,21 @@ class PartyJobs(ProcessJobs):
         rows = self._used_rows.of_job(job.name, table.ids, table.labels, used)
         self._used_rows.check(rows, self.config.policy)
         return rows
+
+    def _folds_of(
+        self, job: JobConfig, table: PartyTable, roles: RoleVector | None, folds: RoleVector | None
+    ) -> JobFolds | None:
+        """Return the folds of a training on shares, once they differ from earlier ones as the policy asks."""
+        train, _ = split_rows(len(table.ids), job, roles)
+        if job.protocol == "paillier" or (job.folds or 0) > len(train):
+            return None
+        if job.folds is None:
+            folds = np.zeros(len(train), dtype=np.uint8)
+        elif folds is None:
+            folds = Batches.of(job, len(train)).fold_of_rows()
+        used = self._used_folds.of_job(job.name, table.ids, train, folds)
+        self._used_folds.check(used, self.config.policy)
+        return used
 
     async def _row_roles(
         self, runner: MachineRunner, purpose: Purpose, exchange: RoleExchange, record: PartyRecord
@@ -639,14 +696,17 @@ class PartyJobs(ProcessJobs):
         *,
         scratch: Scratch,
         roles: RoleVector | None,
+        folds: RoleVector | None,
     ) -> PreparedData:
         def check(n_train: int) -> None:
-            check_sizes(job, self.config.policy, n_train, self.role)
+            check_sizes(job, self.config.policy, n_train, self.role, folds)
 
         report_progress(Stage.PREPARING, 0, 1)
         with self._naming(dataset):
             counted = counted_columns(self.config.state, dataset, job, table, roles)
-            data = make_party_data(table, dataset.preprocessing, job, check, scratch, roles=roles, counted=counted)
+            data = make_party_data(
+                table, dataset.preprocessing, job, check, scratch, roles=roles, folds=folds, counted=counted
+            )
             check_labels(data.block, is_chosen=roles is not None and table.split is None)
             if job.start_from is not None:
                 rows, _ = split_rows(len(table.ids), job, roles)

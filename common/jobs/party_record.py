@@ -47,6 +47,7 @@ _NEW_SETTINGS = (
     "label.class_weight",
     "label.classes",
     "split",
+    "folds",
 )
 """Settings of a dataset that 0.1.0 did not have; `*` is any name. At its default such a setting is not part of the
 digest, so that a job that 0.1.0 began continues."""
@@ -342,7 +343,7 @@ def _decoded(start: bytes | None) -> FloatVector | None:
 
 def settings_digest(dataset: DatasetConfig) -> bytes:
     """Return a digest that identifies the settings of a dataset, without its path."""
-    exclude: dict[str, Any] = {"path": True}
+    exclude: dict[str, Any] = {"path": True, "reason_labels": True}
     for name in _NEW_SETTINGS:
         _exclude_default(dataset, name.split("."), exclude)
     return _digest([_part([dataset.model_dump_json(exclude=exclude).encode()])])
@@ -398,6 +399,8 @@ def _parts(table: PartyTable, columns: Iterable[bytes]) -> Iterator[bytes]:
         yield _part([table.weights.data])
     if table.split is not None:
         yield _part([table.split.data])
+    if table.fold_values is not None:
+        yield _part([table.fold_values.data])
 
 
 def _digest(parts: Iterable[bytes]) -> bytes:

@@ -117,7 +117,7 @@ class Permission:
             return
         n_train, n_holdout = len(data.block.columns), len(data.block.holdout_columns)
         with self.recording():
-            check_sizes(self._job, config.policy, n_train, config.role)
+            check_sizes(self._job, config.policy, n_train, config.role, data.block.folds)
             check_holdout(self._job, config.policy, n_holdout, config.role)
             check_effective_rows(self._job, config.policy, data.block, config.role)
             check_split(self._job, config.policy, data, config.role)

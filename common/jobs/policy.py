@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
+import numpy as np
+
 from trilateral.common.base.errors import Counted, PolicyError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
@@ -26,6 +28,7 @@ from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.block import PartyData, TrainingBlock
 from trilateral.common.protocol.bounds import max_evaluations, max_rounds
 from trilateral.common.protocol.label_secrecy import N_TOLD, LabelSecrecy, told_by
+from trilateral.common.protocol.row_roles import RoleVector
 from trilateral.common.protocol.sample_weights import n_effective
 from trilateral.common.rpc.errors import NameTakenError
 
@@ -133,6 +136,17 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
             f"the {role} does not tell the other party what its split column says about each row: set `holdout` to a"
             " share of the rows in the job",
         )
+    decides = (
+        role is Role.GUEST
+        if job.fold_by == "label"
+        else job.fold_by != "random" and dataset.folds is not None and dataset.folds.by == job.fold_by
+    )
+    if decides and not policy.share_folds:
+        raise refusal(
+            role,
+            "policy.share_folds",
+            f"the {role} does not tell the other party in which fold each row lies: set `fold_by: random` in the job",
+        )
     if job.task == "bins":
         if role is Role.HOST and policy.share_bins == "none":
             raise refusal(
@@ -153,7 +167,7 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
             raise _too_large(role, "max_holdout", policy.max_holdout, f"the job has {job.holdout}", job.holdout)
 
 
-def check_sizes(job: JobConfig, policy: Policy, n_train: int, role: Role) -> None:
+def check_sizes(job: JobConfig, policy: Policy, n_train: int, role: Role, folds: RoleVector | None = None) -> None:
     """Check a job against the size of this party's table.
 
     Args:
@@ -161,11 +175,12 @@ def check_sizes(job: JobConfig, policy: Policy, n_train: int, role: Role) -> Non
         policy: the policy of this party.
         n_train: number of training rows, at least one batch.
         role: the role of this party.
+        folds: the fold of each training row, if a party decides it.
 
     Raises:
         PolicyError: the policy does not allow the job on a table of this size.
     """
-    for has, size in _batches(job, n_train):  # The coordinator sees the gradient of each, in both protocols.
+    for has, size in _batches(job, n_train, folds):  # The coordinator sees the gradient of each, in both protocols.
         _check_batch(has, size, policy, role)
     _check_rounds(job, policy, Batches.of(job, n_train).count, role)
 
@@ -331,11 +346,12 @@ def _shown_to_peer(job: JobConfig, n_train: int) -> list[tuple[str, int]]:
     return [("the training set has", n_train)] if job.protocol == "shares" else _batches(job, n_train)
 
 
-def _batches(job: JobConfig, n_train: int) -> list[tuple[str, int]]:
+def _batches(job: JobConfig, n_train: int, folds: RoleVector | None = None) -> list[tuple[str, int]]:
     """Return each kind of batch with its size, worded for a refusal."""
     sizes = [("a batch has", n_train if job.batch == "all" else job.batch)]
     if job.folds is not None:  # The difference of two gradients at one point is a sum over a fold.
-        sizes = [("a fold has", n_train // job.folds)]
+        least = n_train // job.folds if folds is None else int(np.bincount(folds, minlength=job.folds).min())
+        sizes = [("a fold has", least)]
     if job.curvature_batch is not None:
         sizes.append(("a curvature batch has", job.curvature_batch))
     return sizes
@@ -358,7 +374,7 @@ def check_effective_rows(job: JobConfig, policy: Policy, block: TrainingBlock, r
     """
     if block.sample_weights is None:
         return
-    batches = Batches.of(job, len(block.columns))
+    batches = Batches.of(job, len(block.columns), block.folds)
     parts = [batches.part_rows(number) for number in range(batches.n_parts)]
     least = min(n_effective(block.sample_weights[rows]) for rows in parts)
     if least >= policy.min_batch:
@@ -432,7 +448,7 @@ def check_split(job: JobConfig, policy: Policy, data: PartyData, role: Role) -> 
 
 
 def check_prediction(
-    job: str, name: str, datasets: Mapping[str, DatasetConfig], policy: Policy, role: Role
+    job: str, name: str, datasets: Mapping[str, DatasetConfig], policy: Policy, role: Role, *, n_reasons: int = 0
 ) -> DatasetConfig:
     """Check that the rows of a dataset may be scored.
 
@@ -442,6 +458,7 @@ def check_prediction(
         datasets: all datasets of this party.
         policy: the policy of this party.
         role: the role of this party.
+        n_reasons: how many of the host's reason codes the guest wants for each row.
 
     Returns:
         The dataset.
@@ -454,6 +471,13 @@ def check_prediction(
             role,
             "policy.allow_prediction",
             "the host gives no scores for predictions; to allow them, it sets this line to true",
+            PREDICTION,
+        )
+    if role is Role.HOST and n_reasons > policy.max_reasons:
+        raise refusal(
+            role,
+            "policy.max_reasons",
+            f"the maximum is {policy.max_reasons} reason codes of a row; {n_reasons} asked for: ask for fewer",
             PREDICTION,
         )
     dataset = find_dataset(name, datasets, role)

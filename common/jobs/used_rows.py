@@ -60,7 +60,8 @@ ENOUGH = 1.2
 """So many times the smallest number of rows are always enough, although the number is an estimate."""
 MAX_SETS = 1000
 """Sets of rows that are kept for each purpose, the newest ones. Each takes 7 KB."""
-_KEY_BYTES = 32
+KEY_BYTES = 32
+"""Bytes of the key of the hash."""
 _BLOCK_BYTES = 16
 _ROWS_AT_A_TIME = 16_384
 
@@ -184,7 +185,7 @@ class UsedRows:
         """Change the content on disk, and return it. The first use draws the key."""
         with self._public_errors(), self._lock, lock_file(self._lock_path):
             before = self._read()
-            new = {"version": VERSION, "key": secrets.token_hex(_KEY_BYTES), TRAINING: [], EVALUATED: []}
+            new = {"version": VERSION, "key": secrets.token_hex(KEY_BYTES), TRAINING: [], EVALUATED: []}
             content = dict(before or new)
             change(content)
             if content != before:
@@ -196,7 +197,7 @@ class UsedRows:
             content: dict[str, Any] = json.loads(self._path.read_bytes())
         except FileNotFoundError:
             return None
-        if content["version"] != VERSION or len(bytes.fromhex(content["key"])) != _KEY_BYTES:
+        if content["version"] != VERSION or len(bytes.fromhex(content["key"])) != KEY_BYTES:
             raise ValueError
         for entry in (*content[TRAINING], *content[EVALUATED]):
             RowSketch.from_dict(entry)
@@ -223,7 +224,7 @@ def _keep(content: dict[str, Any]) -> None:
 def _sketch(key: bytes, ids: Ids, labels: FloatVector | None, rows: Rows) -> RowSketch:
     total = 0
     sums = np.zeros((N_PARTS, N_SUMS))
-    for hashes in _hashes(key, ids, labels, rows):
+    for hashes in hashes_of(key, ids, labels, rows):
         total += int(hashes[:, 0].sum(dtype=np.uint64))
         for number in range(N_PARTS):
             bits = (hashes[:, 1] >> np.uint64(12 * number)).astype(np.uint16)
@@ -231,13 +232,22 @@ def _sketch(key: bytes, ids: Ids, labels: FloatVector | None, rows: Rows) -> Row
     return RowSketch(total % 2**64, np.rint(sums).astype(np.int32))
 
 
-def _hashes(key: bytes, ids: Ids, labels: FloatVector | None, rows: Rows) -> Iterator[NDArray[np.uint64]]:
-    """Yield 16 bytes for each row, shape (n_some, 2).
+def hashes_of(key: bytes, ids: Ids, labels: FloatVector | None, rows: Rows) -> Iterator[NDArray[np.uint64]]:
+    """Hash some rows at a time.
 
     The hash is the CBC-MAC of AES-256 over the length of the ID, the label and the ID. A message that begins with its
     length is the beginning of no other, so this is a pseudorandom function. Source: Bellare, Kilian and Rogaway (2000),
     The Security of the Cipher Block Chaining Message Authentication Code. Many rows are hashed at a time, one block of
     each.
+
+    Args:
+        key: of the hash, `KEY_BYTES` bytes.
+        ids: the IDs.
+        labels: shape (n_ids,); None for a hash of the ID alone.
+        rows: numbers of the rows to hash.
+
+    Yields:
+        16 bytes for each of the next rows, shape (n_some, 2).
     """
     encrypt = Cipher(AES(key), ECB()).encryptor().update  # noqa: S305  One block of each row: no row has two in a call.
     within = np.arange(_BLOCK_BYTES)

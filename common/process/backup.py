@@ -36,6 +36,7 @@ from trilateral.common.config.settings import Settings
 from trilateral.common.jobs.journal import copy_database, examine_journal, newest_rounds
 from trilateral.common.jobs.ledger import LEDGER
 from trilateral.common.jobs.quota import COUNTER, IDS_COUNTER
+from trilateral.common.jobs.used_folds import USED_FOLDS
 from trilateral.common.jobs.used_rows import USED_ROWS
 from trilateral.common.observe.audit import LOG, Audit
 from trilateral.common.observe.audit_chain import log_files
@@ -47,7 +48,7 @@ MANIFEST = "trilateral-backup.json"
 MAX_MANIFEST_BYTES = 1 << 26
 REPLACED = ".replaced-"
 """Start of the name of a folder with the files that a restore has replaced."""
-COUNTS = frozenset({COUNTER, IDS_COUNTER, LEDGER, USED_ROWS})
+COUNTS = frozenset({COUNTER, IDS_COUNTER, LEDGER, USED_FOLDS, USED_ROWS})
 """Names of the hidden files in the state folder that must not be lost."""
 _DATABASE = b"SQLite format 3\0"
 _COMPANIONS = ("-wal", "-shm", "-journal")
@@ -426,6 +427,9 @@ def _raise_counts(done: Restored, before: Iterable[Path], new: Path) -> None:
     found = [path for folder in before if folder.exists() for path in folder.iterdir() if _is_count(path)]
     for path in found:
         target = new / path.name
+        if path.name == USED_FOLDS:  # It only grows, so the one that is there has what the copy has.
+            shutil.copyfile(path, target)
+            continue
         try:
             higher = json.loads(path.read_bytes())
             if target.exists():

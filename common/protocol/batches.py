@@ -1,12 +1,14 @@
 """Which rows are held out, and which rows form a batch. Both parties draw the same rows from the job's seed.
 
+A party may decide the folds of a cross-validation in place of the seed; see `row_roles`.
+
 Nothing here is secret. Every order comes from the raw 64-bit stream of a Philox generator and a stable sort. numpy
 guarantees the same stream of a bit generator in every version, but not the same results of the methods of `Generator`,
 such as `permutation`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 from typing import Literal, Self, TypeVar
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import RowArray, Rows, SelectedRows
 from trilateral.common.config.job import JobConfig
+from trilateral.common.protocol.row_roles import RoleVector, rows_of
 
 ScalarT = TypeVar("ScalarT", bound=np.generic)
 
@@ -121,18 +124,46 @@ class Batches:
     """Whether another number of rows or parts gives an independent order. Otherwise the first batch of 100 rows is the
     first one of 101 but for a row, and whoever sees the sums of both jobs sees that row. Folds are always apart.
     Batches under `paillier` are not, as in release 0.1.0, whose jobs continue. There the secret start differs."""
+    fold_sizes: Sequence[int] | None = None
+    """Rows of each fold; None if the seed draws folds of nearly equal size."""
+    folds: RoleVector | None = field(default=None, repr=False, compare=False)
+    """At a party, with `fold_sizes`: the fold of each training row, from 0 up; shape (n_train,)."""
 
     @classmethod
-    def of(cls, job: JobConfig, n_train: int) -> Self:
-        """Return the batches of a job."""
-        is_apart = job.protocol == "shares"
-        return cls(n_train, job.batch, job.seed, job.curvature_batch, job.folds or 0, job.classes, is_apart)
+    def of(cls, job: JobConfig, n_train: int, folds: RoleVector | None = None, fold_sizes: Sequence[int] = ()) -> Self:
+        """Return the batches of a job.
+
+        Args:
+            job: the job.
+            n_train: training rows.
+            folds: at a party, the fold of each training row if a party decides it; shape (n_train,).
+            fold_sizes: at the coordinator, the rows of each of these folds.
+
+        Raises:
+            ValueError: the sizes do not fit the job.
+        """
+        if folds is not None:
+            fold_sizes = np.bincount(folds, minlength=job.folds or 0).tolist()
+        return cls(
+            n_train,
+            job.batch,
+            job.seed,
+            job.curvature_batch,
+            job.folds or 0,
+            job.classes,
+            job.protocol == "shares",
+            tuple(fold_sizes) or None,
+            folds,
+        )
 
     def __post_init__(self) -> None:
         if self.batch != "all" and not 1 <= self.batch <= self.n_train:
             raise ValueError(f"a batch of {self.batch} cannot be drawn from {self.n_train} rows")
         if self.n_folds > self.n_train:
             raise ValueError(f"{self.n_folds} folds cannot be drawn from {self.n_train} rows")
+        sizes = self.fold_sizes
+        if sizes is not None and (len(sizes) != self.n_folds or sum(sizes) != self.n_train or min(sizes) < 1):
+            raise ValueError("the sizes of the folds do not fit the job and its rows")
 
     @property
     def count(self) -> int:
@@ -184,6 +215,8 @@ class Batches:
     @cached_property
     def _parts(self) -> list[Rows]:
         """The batches of every epoch. They are drawn and sorted once, because every round needs one of them."""
+        if self.folds is not None:
+            return [rows_of(self.folds, number) for number in range(self.n_folds)]
         purpose = _Purpose.FOLDS if self.n_folds else _Purpose.BATCHES
         stream = (self.n_train, self.n_parts) if self.n_folds or self.is_apart else (0, 0)
         order = _order(self.n_train, self.seed, purpose, 0, stream)
@@ -195,8 +228,17 @@ class Batches:
 
     def part_size(self, part: int) -> int:
         """Return how many rows a part has, without drawing them."""
+        if self.fold_sizes is not None:
+            return self.fold_sizes[part]
         # np.array_split makes the first parts larger by one.
         return self.n_train // self.n_parts + (part < self.n_train % self.n_parts)
+
+    def fold_of_rows(self) -> RoleVector:
+        """Return the fold of each training row, from 0 up; shape (n_train,)."""
+        folds = np.zeros(self.n_train, dtype=np.uint8)
+        for number in range(self.n_folds):
+            folds[self.part_rows(number)] = number
+        return folds
 
     def part(self, batch: Batch) -> int:
         """Return the number of the part that is batch `index` of its epoch.

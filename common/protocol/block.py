@@ -7,6 +7,7 @@ from typing import Self
 import numpy as np
 
 from trilateral.common.base.arrays import FloatMatrix, FloatRows, FloatVector
+from trilateral.common.protocol.row_roles import RoleVector
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,6 +38,8 @@ class TrainingBlock:
 
     n_classes: int | None = None
     """The number of classes; None if the label has two values."""
+    folds: RoleVector | None = None
+    """The fold of each training row, from 0 up, if a party decides it; shape (n_train,)."""
 
     def one_vs_rest(self) -> "Sequence[TrainingBlock]":
         """Return a block for each model of the job: this one, or one for each class, which is +1 and all others -1."""

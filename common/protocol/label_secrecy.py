@@ -82,6 +82,9 @@ def told_by(job: JobConfig, *, with_table: bool) -> int:
     depend on the labels and on the columns of both parties. One training is not counted for its one such number. Bits
     are counted as equations of `GRADIENT_BITS`, rounded up.
 
+    If the guest deals the rows of each label to the folds, the host knows how many rows of a label each fold has, to
+    one. That is one equation for each fold.
+
     Args:
         job: the job.
         with_table: whether the party is told how the penalties compare, as the guest is.
@@ -89,7 +92,9 @@ def told_by(job: JobConfig, *, with_table: bool) -> int:
     if job.folds is None:
         return N_TOLD
     n_of_rounds = math.ceil(job.n_fits * math.log2(job.epochs) / GRADIENT_BITS)
-    return N_TOLD + n_of_rounds + (N_TOLD_OF_PENALTY * len(job.penalties) if with_table else 0)
+    if with_table:
+        return N_TOLD + n_of_rounds + N_TOLD_OF_PENALTY * len(job.penalties)
+    return N_TOLD + n_of_rounds + (job.folds if job.fold_by == "label" else 0)
 
 
 def draw_start(columns: FloatRows) -> FloatVector:

@@ -196,6 +196,8 @@ class SharesReady:
     fourth_bits: int = 0
     """With inference: ceiling of log2 of the largest mean of x^4 over the training rows, of the party's columns, at
     least 0."""
+    fold_sizes: Sequence[int] = ()
+    """Training rows of each fold, if a party decides the folds."""
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ from trilateral.common.protocol.messages import (
     Waiting,
     WeightShares,
 )
-from trilateral.common.protocol.row_roles import ROLE_PIECE, Purpose, RolePiece
+from trilateral.common.protocol.row_roles import MAX_FOLDS, ROLE_PIECE, Purpose, RolePiece
 from trilateral.common.protocol.shares.bounds import MAX_INFERENCE_COLUMNS, MAX_NORM_BITS
 from trilateral.common.protocol.shares.counting import MAX_FINE
 from trilateral.common.rpc.codec import (
@@ -557,6 +557,9 @@ def _decode_shares_ready(shares: coordinator_pb2.SharesReady, n_columns: int) ->
     start = decode_floats(shares.start, "start")
     if len(start) not in (0, n_columns):
         refuse(f"a start of {len(start)} weights for {n_columns} columns")
+    if len(shares.fold_sizes) > MAX_FOLDS:
+        refuse(f"{len(shares.fold_sizes)} folds")
+    fold_sizes = tuple(decode_count(size, MAX_TOTAL, "rows of a fold") for size in shares.fold_sizes)
     weight_bits = decode_weight_bits(shares.weight_bits) if shares.HasField("weight_bits") else None
     return SharesReady(
         decode_seed(shares.seed),
@@ -567,6 +570,7 @@ def _decode_shares_ready(shares: coordinator_pb2.SharesReady, n_columns: int) ->
         total_weight,
         start,
         shares.fourth_bits,
+        fold_sizes,
     )
 
 
@@ -737,6 +741,7 @@ ROUTES: tuple[Route, ...] = (
     Route("JobService/StartJob", permission="start"),
     Route("JobService/GetJob", permission="watch"),
     Route("JobService/ListJobs", permission="watch"),
+    Route("JobService/ListRounds", permission="watch"),
     Route("JobService/WatchJob", permission="watch"),
     Route("JobService/StopJob", permission="stop"),
     Route("JobService/ResumeJob", permission="start"),

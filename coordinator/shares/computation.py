@@ -68,6 +68,8 @@ class SharesOffer:
         host, guest = sizes[Role.HOST], sizes[Role.GUEST]
         if host.n_holdout != guest.n_holdout:
             raise ProtocolError(f"the host holds out {host.n_holdout} rows and the guest {guest.n_holdout}")
+        if host.fold_sizes != guest.fold_sizes:
+            raise ProtocolError("the host and the guest have reported folds of different sizes")
         if host.weight_bits is not None:
             raise ProtocolError("the host has sample weights: only the guest, which has the labels, may have them")
         keys = {party: StreamKeys.agreed(self._seeds[party], sizes[party].seed) for party in PARTIES}
@@ -99,7 +101,8 @@ class SharesComputation:
         *,
         phase: Phase = no_phase,
     ) -> None:
-        batches, guest = Batches.of(job, n_train), sizes[Role.GUEST]
+        guest = sizes[Role.GUEST]
+        batches = Batches.of(job, n_train, fold_sizes=guest.fold_sizes)
         self._n_columns = n_columns
         self._n_models = job.n_models
         self._rows = RowPlan.of(batches, guest.n_holdout)
@@ -276,6 +279,7 @@ def _checked(job: JobConfig, party: Role, ready: Ready) -> SharesReady:
     if sizes is None:
         raise ProtocolError(f"the {party} is ready for another protocol than shares, which the job asks for")
     n_penalty = ready.n_columns if job.is_penalised else 0
+    n_folds = 0 if job.folds is None or job.fold_by == "random" else job.folds
     is_weighted = sizes.weight_bits is not None
     wrong = {
         "number of hold-out rows": sizes.n_holdout < (job.evaluate_every is not None),
@@ -283,6 +287,8 @@ def _checked(job: JobConfig, party: Role, ready: Ready) -> SharesReady:
         "penalty": sizes.penalty.shape != (n_penalty,) or not (np.isfinite(sizes.penalty) & (sizes.penalty >= 0)).all(),
         "start": sizes.start.shape != (0 if job.start_from is None else ready.n_columns,)
         or not np.isfinite(sizes.start).all(),
+        "size of a fold": len(sizes.fold_sizes) != n_folds
+        or (n_folds > 0 and (min(sizes.fold_sizes) < 1 or sum(sizes.fold_sizes) != ready.n_train)),
         "sum of sample weights": not (math.isfinite(sizes.total_weight) and (sizes.total_weight > 0) == is_weighted),
     }
     if named := [name for name, is_wrong in wrong.items() if is_wrong]:

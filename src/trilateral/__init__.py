@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING
 # of the others.
 if TYPE_CHECKING:
     from trilateral.client.asynchronous import Prediction, Score, load_config
-    from trilateral.client.errors import JobFailedError, JobStoppedError, LostContactError
+    from trilateral.client.errors import JobFailedError, JobStoppedError
     from trilateral.client.job import Job
     from trilateral.client.model import Model, load_model
-    from trilateral.client.progress import JobState, Progress
     from trilateral.client.session import Run, Session, connect
     from trilateral.common.base.errors import (
         BadCiphertextError,
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
     )
     from trilateral.common.base.roles import Role
     from trilateral.common.config.process import ProcessConfig
+    from trilateral.common.process.job_client import LostContactError
+    from trilateral.common.process.job_progress import JobState, Progress
     from trilateral.common.rpc.errors import AccessError, NameTakenError, UnknownJobError
     from trilateral.demo import Demo
     from trilateral.guest_party.alignment import Stage
@@ -79,10 +80,9 @@ __all__ = [
 
 _HOMES = {
     "client.asynchronous": ["Prediction", "Score", "load_config"],
-    "client.errors": ["JobFailedError", "JobStoppedError", "LostContactError"],
+    "client.errors": ["JobFailedError", "JobStoppedError"],
     "client.job": ["Job"],
     "client.model": ["Model", "load_model"],
-    "client.progress": ["JobState", "Progress"],
     "client.session": ["Run", "Session", "connect"],
     "common.base.errors": [
         "BadCiphertextError",
@@ -97,6 +97,8 @@ _HOMES = {
     ],
     "common.base.roles": ["Role"],
     "common.config.process": ["ProcessConfig"],
+    "common.process.job_client": ["LostContactError"],
+    "common.process.job_progress": ["JobState", "Progress"],
     "common.rpc.errors": ["AccessError", "NameTakenError", "UnknownJobError"],
     "demo": ["Demo"],
     "guest_party.alignment": ["Stage"],

@@ -9,24 +9,32 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tests.protocol.test_shares_training import make_job, train
-from tests.support.three_machines import Tables, make_tables
+from tests.support.frames import features_of
+from tests.support.three_machines import Tables, make_tables, with_folds
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
-from trilateral.common.base.errors import PolicyError
+from trilateral.common.base.errors import DataError, PolicyError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy
+from trilateral.common.data.folds import MIN_FOLD_OF_LABEL, make_folds
 from trilateral.common.data.party_data import PreparedData
+from trilateral.common.data.tables.id_list import Ids
+from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.account import Account, training_equations
 from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.policy import check_effective_rows, check_sizes
+from trilateral.common.jobs.used_folds import UsedFolds, fewest_rows
+from trilateral.common.jobs.used_rows import TRAINING, UsedRows
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.protocol import batches as drawing
 from trilateral.common.protocol.batches import Batch, Batches
 from trilateral.common.protocol.label_secrecy import LabelSecrecy, told_by
 from trilateral.common.protocol.messages import ObservationRecord
+from trilateral.common.protocol.row_roles import RoleVector, RowRole
 from trilateral.coordinator import training as coordinator_training
 from trilateral.coordinator.plan import GivenUp, Probe, Search
 
@@ -44,7 +52,7 @@ def sums_at_zero(
     monkeypatch.setattr(coordinator_training, "cross_validated_search", search)
     outcome = train(job, tables, key)
     seen = [message for *_, message in outcome.traffic if isinstance(message, ObservationRecord)]
-    sizes = Batches.of(job, len(tables.joined.labels))
+    sizes = Batches.of(job, len(tables.joined.labels), tables.host.block.folds)
     return [
         np.asarray(each.gradient) * sizes.size(batch) for each, batch in zip(seen, batches, strict=True) if each.loss
     ]
@@ -198,6 +206,113 @@ class TestManySearches:
     @pytest.mark.parametrize(("role", "most"), [(Role.HOST, 0.34), (Role.GUEST, 0.05)])
     def test_show_a_small_part_with_the_ledger_of_one_party(self, role: Role, most: float, tmp_path: Path) -> None:
         assert 0 < self.explained(self.permitted(role, tmp_path)) < most
+
+
+class TestFoldsOfAParty:
+    """A party that decides the folds can choose the rows over which the coordinator reads a sum."""
+
+    job = make_job(folds=3, fold_by="group", l2=0.01, holdout=0.0)
+    n_rows = 1200
+
+    def tables(self) -> Tables:
+        tables = make_tables(self.job, n_rows=self.n_rows)
+        host, guest = (
+            replace(each, block=replace(each.block, columns=0.98 * np.asarray(each.block.columns)))
+            for each in (tables.host, tables.guest)
+        )
+        return Tables(host, guest)
+
+    def test_read_a_row_from_two_jobs_whose_folds_differ_by_it(
+        self, private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tables, row = self.tables(), 77
+        folds, moved = two_jobs(self.n_rows, row)
+        seen = [
+            sums_at_zero(self.job, with_folds(tables, each), private_key, [Batch(1, fold=1)], monkeypatch)[0]
+            for each in (folds, moved)
+        ]
+        np.testing.assert_allclose(seen[1] - seen[0], rows_times_labels(tables)[row], atol=0.01)
+
+    @pytest.mark.parametrize("role", PARTIES)
+    @pytest.mark.parametrize("n_dropped", [0, 1, 120], ids=["the same rows", "one row less", "120 rows less"])
+    def test_cannot_start_the_second_job_even_if_they_drop_rows(
+        self, n_dropped: int, role: Role, tmp_path: Path
+    ) -> None:
+        """Each party compares by its own policy, and by ID. The laxest file of the other one does not matter.
+
+        Whoever drops a row from its own table changes the numbers of later rows among the common rows. If it drops 120
+        rows of another fold, no comparison of the training rows refuses the job.
+        """
+        ids = Ids.of([f"{row:06d}" for row in range(self.n_rows)])
+        folds, moved = two_jobs(self.n_rows, 777)
+        left = np.delete(np.arange(self.n_rows), np.flatnonzero(folds == 2)[:n_dropped])
+        common, folds_left = ids.take(left), moved[left]
+        for least, is_allowed in ((0, True), (Policy().min_changed_rows, False)):
+            (folder := tmp_path / str(least)).mkdir()
+            used, policy = UsedFolds(folder, role), Policy(min_changed_rows=least)
+            used.add(used.of_job("first", ids, np.arange(self.n_rows), folds), policy)
+            second = used.of_job("second", common, np.arange(len(left)), folds_left)
+            if is_allowed:
+                used.add(second, policy)
+                continue
+            for step in (used.check, used.add):
+                with pytest.raises(PolicyError, match="policy.min_changed_rows"):
+                    step(second, policy)
+        rows = UsedRows(tmp_path, role)
+        rows.add(rows.of_job("first", ids, None, {TRAINING: np.arange(self.n_rows)}), Policy())
+        if n_dropped != 1:
+            rows.check(rows.of_job("second", common, None, {TRAINING: np.arange(len(left))}), Policy())
+
+    def test_would_escape_a_comparison_by_the_place_among_the_common_rows(self) -> None:
+        folds, moved = two_jobs(self.n_rows, 777)
+        dropped = np.flatnonzero(folds == 2)[:120]
+        by_id, by_place = moved.copy(), np.full(self.n_rows, RowRole.UNUSED, np.uint8)
+        by_id[dropped] = RowRole.UNUSED
+        by_place[:-120] = np.delete(moved, dropped)
+        assert fewest_rows(folds, by_id) == 1
+        assert fewest_rows(folds, by_place) > Policy().min_changed_rows
+
+    def test_read_the_mean_of_rows_that_have_one_label(
+        self, private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tables = self.tables()
+        labels = np.asarray(tables.joined.labels)
+        rows = np.flatnonzero(labels > 0)[:150]
+        folds = np.arange(self.n_rows).astype(np.uint8) % 2
+        folds[rows] = 2
+        asked = [Batch(1), Batch(1, fold=3)]
+        whole, rest = sums_at_zero(self.job, with_folds(tables, folds), private_key, asked, monkeypatch)
+        means = np.asarray(tables.joined.columns)[rows].mean(axis=0)
+        np.testing.assert_allclose((whole - rest) / (-0.5 * len(rows)), means, atol=0.01)
+
+    def test_have_rows_of_both_labels_if_the_guest_decides(self) -> None:
+        labels = np.asarray(self.tables().joined.labels)
+        assert np.sum(labels > 0) > self.n_rows / 3
+        times = np.argsort(np.argsort(-labels, kind="stable")).astype(np.float64)  # All positive rows are the earliest.
+        ids = Ids.of([f"{row:06d}" for row in range(self.n_rows)])
+        table = PartyTable(ids, features_of(pd.DataFrame({"x": times})), labels, fold_values=times, fold_by="time")
+        by_time = self.job.model_copy(update={"fold_by": "time"})
+        with pytest.raises(DataError, match=f"fewer than {MIN_FOLD_OF_LABEL} training rows of a label"):
+            make_folds(by_time, table, np.arange(self.n_rows))
+        by_label = self.job.model_copy(update={"fold_by": "label"})
+        folds = make_folds(by_label, table, np.arange(self.n_rows))
+        for label in (-1, 1):
+            assert np.bincount(folds[labels == label]).min() >= np.sum(labels == label) // 3
+
+    def test_count_as_equations_about_the_labels_if_they_follow_them(self) -> None:
+        of_seed = self.job.model_copy(update={"fold_by": "random"})
+        by_label = self.job.model_copy(update={"fold_by": "label"})
+        assert told_by(by_label, with_table=False) == told_by(of_seed, with_table=False) + 3
+        assert told_by(self.job, with_table=False) == told_by(of_seed, with_table=False)
+
+
+def two_jobs(n_rows: int, row: int) -> tuple[RoleVector, RoleVector]:
+    """Return folds that differ by a row, which lies in fold 0 and then in fold 1."""
+    folds = np.random.default_rng(2).integers(0, 3, n_rows).astype(np.uint8)
+    folds[row] = 0
+    moved = folds.copy()
+    moved[row] = 1
+    return folds, moved
 
 
 def _first_rows(data: PreparedData, n_rows: int) -> PreparedData:

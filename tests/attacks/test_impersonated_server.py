@@ -23,11 +23,11 @@ from tests.support.certificates import (
 from tests.support.rpc import plaintext_server
 from tests.support.tcp_proxy import Cut, TcpProxy, connect_to
 from tests.support.waiting import eventually
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import PeerError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.pb.v1.jobs_pb2 import ListJobsRequest, ListJobsResponse
+from trilateral.common.process.job_client import JobClient
 from trilateral.common.process.server import bind
 from trilateral.common.rpc import channel as channel_module
 from trilateral.common.rpc import pinning

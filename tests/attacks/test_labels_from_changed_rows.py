@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 
 from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.dataset import PreprocessingConfig, SplitConfig
 from trilateral.common.config.job import JobConfig
@@ -23,6 +22,7 @@ from trilateral.common.data.model.bins_file import load_bins
 from trilateral.common.data.model.model_file import load_model
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
+from trilateral.common.process.job_client import JobClient
 from trilateral.common.protocol.batches import holdout_split
 
 N_ROWS, N_TEST = 1500, 100

@@ -14,7 +14,6 @@ from pathlib import Path
 from tests.support.forked import ForkedProcesses
 from tests.support.three_processes import write_configs
 from tests.support.three_servers import DATASET, Protocol, check_model, make_configs, under, write_tables
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig, Sqn
@@ -22,6 +21,7 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.jobs.journal import JOURNAL
 from trilateral.common.jobs.states import ENDED
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED, JobStatus
+from trilateral.common.process.job_client import JobClient
 
 JOB = JobConfig(
     name="killed",

@@ -15,12 +15,12 @@ from tests.support.three_hosts import ProcessesOnWan, addresses_on
 from tests.support.three_processes import write_configs
 from tests.support.three_servers import make_configs, write_tables
 from tests.support.wan import Line, Wan
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.jobs.states import ENDED
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED, JobStatus
+from trilateral.common.process.job_client import JobClient
 from trilateral.common.trial.development import write_development_files
 from trilateral.common.trial.localhost import LocalProcesses
 

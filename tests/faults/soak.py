@@ -16,13 +16,13 @@ from pathlib import Path
 
 from tests.support.three_processes import write_configs
 from tests.support.three_servers import DATASET, PROTOCOLS, Protocol, make_configs, under, write_tables
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Lbfgs, Sgd, Sqn
 from trilateral.common.config.process import MetricsConfig, ProcessConfig
 from trilateral.common.jobs.states import ENDED
 from trilateral.common.pb.v1.jobs_pb2 import JobState, JobStatus
+from trilateral.common.process.job_client import JobClient
 from trilateral.common.trial.development import write_development_files
 from trilateral.common.trial.localhost import LocalProcesses, free_addresses
 

@@ -10,11 +10,11 @@ from tests.faults.networks import GOOD_LINE, Network, end_of, on_wan, partition,
 from tests.support.three_servers import DATASET, PROTOCOLS, Protocol, check_model, under
 from tests.support.waiting import eventually
 from tests.support.wan import Line, Wan, why_not
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sqn
 from trilateral.common.jobs.states import ENDED
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
+from trilateral.common.process.job_client import JobClient
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 

@@ -16,7 +16,6 @@ from tests.integration.test_inference import permitting
 from tests.integration.test_search import JOB as SEARCH
 from tests.support.three_servers import DATASET, load_tables, make_configs, trained_coef, write_tables
 from tests.support.waiting import SECONDS
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
@@ -29,6 +28,7 @@ from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.party_record import _asked
 from trilateral.common.jobs.states import ENDED
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED, JobStatus
+from trilateral.common.process.job_client import JobClient
 from trilateral.common.protocol.logistic import slope
 from trilateral.common.protocol.messages import BeginRound
 from trilateral.common.shares.information import pack

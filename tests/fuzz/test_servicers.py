@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from tests.fuzz.requests import requests
 from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
 from tests.support.waiting import eventually
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import OnlineConfig, Precomputed, ProcessConfig
@@ -41,6 +40,7 @@ from trilateral.common.pb.v1 import (
     process_pb2,
 )
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.common.process.job_client import JobClient
 from trilateral.common.protocol.messages import OpenJob
 from trilateral.common.rpc.access import call_metadata
 from trilateral.common.rpc.codec import JobKey

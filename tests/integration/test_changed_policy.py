@@ -19,7 +19,6 @@ import yaml
 from tests.support.three_processes import write_configs
 from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
 from tests.support.waiting import eventually, eventually_in_thread
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import PeerError, PolicyError
 from trilateral.common.base.files import write_whole
 from trilateral.common.base.roles import PARTIES, Role
@@ -38,6 +37,7 @@ from trilateral.common.jobs.quota import IdQuota
 from trilateral.common.pb.v1 import alignment_pb2, prediction_pb2
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JobStatus
 from trilateral.common.process import live_settings
+from trilateral.common.process.job_client import JobClient
 from trilateral.common.process.live_settings import settings_of
 from trilateral.common.process.state_folder import held_state
 from trilateral.common.protocol.ids import NONCE_BYTES, id_digest

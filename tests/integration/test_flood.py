@@ -18,12 +18,12 @@ from tests.support.three_servers import (
     train_over_localhost,
     write_tables,
 )
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.paillier.keys import generate_private_key
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.common.process.job_client import JobClient
 
 JOB = JobConfig(
     name="flooded",

@@ -12,7 +12,6 @@ import pytest
 
 from tests.support.three_servers import DATASET, check_model, make_configs, serving, train_over_localhost, write_tables
 from tests.support.waiting import SECONDS
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import PolicyError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig, Lbfgs, Sgd
@@ -28,6 +27,7 @@ from trilateral.common.pb.v1.jobs_pb2 import (
     JOB_STATE_TRAINING,
     JobStatus,
 )
+from trilateral.common.process.job_client import JobClient
 from trilateral.common.protocol.messages import Envelope, OpenJob
 from trilateral.common.rpc.channel import Peer, new_channel
 from trilateral.coordinator.machine import CoordinatorMachine

@@ -11,12 +11,12 @@ import pytest
 
 from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
 from tests.support.waiting import SECONDS
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.pb.v1 import coordinator_pb2, rounds_pb2
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING, JobStatus
+from trilateral.common.process.job_client import JobClient
 from trilateral.common.rpc.access import call_metadata
 from trilateral.common.rpc.channel import open_channel
 

@@ -24,13 +24,13 @@ from tests.support.three_servers import (
     trained_coef,
     write_tables,
 )
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy, ProcessConfig
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.quota import COUNTER
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.common.process.job_client import JobClient
 from trilateral.common.protocol.evaluation import round_scores
 from trilateral.common.trial.development import write_development_files
 from trilateral.common.trial.localhost import LocalProcesses

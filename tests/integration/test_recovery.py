@@ -25,7 +25,6 @@ from tests.support.three_servers import (
     write_tables,
 )
 from tests.support.waiting import SECONDS, eventually
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import ConfigError, ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig, Sgd
@@ -39,6 +38,7 @@ from trilateral.common.observe.audit import LOG
 from trilateral.common.observe.audit_chain import verify_chain
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING, JobStatus
 from trilateral.common.process.backup import back_up, restore
+from trilateral.common.process.job_client import JobClient
 from trilateral.common.protocol.messages import Envelope, OpenJob
 from trilateral.coordinator.machine import CoordinatorMachine
 

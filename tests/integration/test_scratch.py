@@ -20,11 +20,11 @@ from tests.support.three_servers import (
     write_tables,
 )
 from tests.support.waiting import eventually
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig, ScratchConfig
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
+from trilateral.common.process.job_client import JobClient
 from trilateral.common.scratch.folders import SCRATCH
 
 Configs = dict[Role, ProcessConfig]

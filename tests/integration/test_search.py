@@ -7,7 +7,6 @@ from rich.console import Console
 
 from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
 from trilateral.cli.results import print_part
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig, PenaltyPath
 from trilateral.common.data.model.model_file import load_model
@@ -15,6 +14,7 @@ from trilateral.common.jobs.account import training_equations
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.common.process.job_client import JobClient
 
 JOB = JobConfig(
     name="search",

@@ -31,7 +31,6 @@ from tests.support.three_servers import (
     write_tables,
 )
 from tests.support.waiting import SECONDS, eventually, interruptible
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import ConfigError, ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig, Sgd
@@ -47,6 +46,7 @@ from trilateral.common.pb.v1.jobs_pb2 import (
     JOB_STATE_TRAINING,
     JobStatus,
 )
+from trilateral.common.process.job_client import JobClient
 from trilateral.common.rpc.channel import open_channel
 from trilateral.common.rpc.errors import NameTakenError, UnknownJobError
 

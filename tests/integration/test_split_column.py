@@ -23,7 +23,6 @@ from tests.support.three_servers import (
     under,
     write_tables,
 )
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.checks.tables import check_tables
 from trilateral.common.config.dataset import SplitConfig
@@ -35,6 +34,7 @@ from trilateral.common.data.tables.table import read_table
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING
+from trilateral.common.process.job_client import JobClient
 
 JOB = JobConfig(name="split", dataset=DATASET, key_bits=256, holdout="column", aligned=True)
 SPLIT = SplitConfig(column="sample", train=["dev"], valid=["val"], test=["test"], out_of_time=["oot"])

@@ -23,13 +23,13 @@ from tests.support.three_servers import (
     train_over_localhost,
     write_tables,
 )
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import PeerError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.config.process import OperatorsConfig, PeerConfig, ProcessConfig, TlsConfig
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.process import server
+from trilateral.common.process.job_client import JobClient
 from trilateral.common.rpc import access, channel
 from trilateral.common.rpc.certificates import Identity
 from trilateral.common.rpc.errors import AccessError

@@ -7,13 +7,13 @@ import pytest
 
 from tests.support.three_servers import DATASET, make_configs, train_over_localhost, write_tables
 from tests.support.versions import NEWER, OLDER, OWN, let_versions_differ, serving_versions, speaking
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING, JobStatus
 from trilateral.common.process.description import ask_description
+from trilateral.common.process.job_client import JobClient
 from trilateral.common.rpc.channel import Peer, open_channel
 from trilateral.common.rpc.versions import PROTOCOL, WAY_OUT, Version
 from trilateral.guest_party.dataset_alignment import align_dataset

@@ -75,9 +75,10 @@ def plot(axes: Axes, panel: dict[str, Any], series: list[tuple[str, str, list[di
     axes.set_axisbelow(True)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    columns = 2 if panel["gridPos"]["w"] <= 6 else 5
+    width = panel["gridPos"]["w"]
+    columns, left = (2 if width <= 6 else 5), -0.06 * min(1, 12 / width)
     axes.legend(
-        loc="upper left", bbox_to_anchor=(-0.06, -0.14), ncol=columns, fontsize=6, frameon=False, labelcolor=INK,
+        loc="upper left", bbox_to_anchor=(left, -0.14), ncol=columns, fontsize=6, frameon=False, labelcolor=INK,
         handlelength=1, columnspacing=1, borderpad=0, labelspacing=0.25,
     )  # fmt: skip
 

@@ -2,7 +2,8 @@
 
 Needs `prometheus` and `promtool`, version 2.42 or newer, for example from Debian's package prometheus. Checks the
 configuration and the alerts. Then Prometheus scrapes three processes while they train, refuse a call, and wait for a
-frozen process. Finally the script runs every query of the dashboard. The exit code is 1 if a query has no answer.
+frozen process. The last training is on shares, of a table whose rounds take seconds, and the guest computes on a
+cluster. Finally the script runs every query of the dashboard. The exit code is 1 if a query has no answer.
 
     python -m tests.monitoring.real_prometheus
     python -m tests.monitoring.real_prometheus --picture docs/pictures/dashboard.png     needs matplotlib too
@@ -27,18 +28,21 @@ from typing import Any
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
+import numpy as np
+import pandas as pd
 import yaml
 
 from tests.support.waiting import eventually_in_thread
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Lbfgs, Sqn
 from trilateral.common.config.load import load_process_config
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.common.process.job_client import JobClient
+from trilateral.common.trial.cluster import trial_cluster
 from trilateral.common.trial.localhost import LocalProcesses, free_addresses
-from trilateral.demo.files import write_files
+from trilateral.demo.files import DemoFiles, write_files
 from trilateral.demo.tables import DATASET
 
 ROOT = Path(__file__).parents[2]
@@ -49,9 +53,16 @@ SCRAPE_SECONDS = 1
 RATE = "8s"
 """A few scrapes, in place of Grafana's $__rate_interval."""
 STANDSTILL_SECONDS = 8.0
+LARGE = "large"
+N_ROWS = 2_000_000
+"""Rows of the large table: a round takes more than a second, so that processes tell how many rows are done."""
+ON_SHARES = JobConfig(
+    name="on-shares", dataset=LARGE, protocol="shares", algorithm=Lbfgs(), epochs=6, l2=0.01, aligned=True
+)
 JOBS = (
     JobConfig(name="with-sqn", dataset=DATASET, algorithm=Sqn(), batch=150, epochs=30, tolerance=0, l2=0.01),
     JobConfig(name="with-lbfgs", dataset=DATASET, algorithm=Lbfgs(), epochs=30, l2=0.01),
+    ON_SHARES,
 )
 
 
@@ -74,17 +85,38 @@ def main() -> None:
 
 
 def try_out(folder: Path, picture: Path | None) -> bool:
-    """Train while Prometheus scrapes; return whether it can answer every query of the dashboard."""
+    """Write the files, start a cluster for the guest, and watch the trainings."""
     files = write_files(folder / "demo", free_addresses(), KEY_BITS, "lbfgs")
     pages, (listen, *_) = free_addresses(), free_addresses().values()
-    for role, path in files.configs.items():
-        settings = yaml.safe_load(path.read_text())
-        settings["metrics"] = {"listen": pages[role]}
-        if "policy" in settings:
-            settings["policy"]["min_rows_per_feature"] = 5  # for several rounds in each epoch
+    with trial_cluster(2) as cluster:
+        for role, path in files.configs.items():
+            settings = yaml.safe_load(path.read_text())
+            settings["metrics"] = {"listen": pages[role]}
+            if "policy" in settings:
+                settings["policy"]["min_rows_per_feature"] = 5  # for several rounds in each epoch
+                settings["datasets"][LARGE] = write_large_table(folder / f"{role}.parquet", role)
             if role is Role.GUEST:
-                settings["policy"]["min_label_bits"] = 0
-        path.write_text(yaml.safe_dump(settings))
+                settings["engine"] = cluster.settings
+            path.write_text(yaml.safe_dump(settings))
+        return watch_trainings(folder, files, pages, listen, picture)
+
+
+def write_large_table(path: Path, role: Role) -> dict[str, Any]:
+    """Write a table of one party, in the order of the other's, and return its settings."""
+    random = np.random.default_rng(sorted(Role).index(role))
+    columns = {f"{role}_{number}": random.standard_normal(N_ROWS) for number in range(4)}
+    table = pd.DataFrame({"row": np.arange(N_ROWS), **columns})
+    settings: dict[str, Any] = {"path": str(path), "id": "row"}
+    if role is Role.GUEST:
+        is_positive = random.random(N_ROWS) < 1 / (1 + np.exp(-table["guest_0"]))
+        table["label"] = np.where(is_positive, "yes", "no")
+        settings["label"] = {"column": "label", "positive": "yes", "negative": "no"}
+    table.to_parquet(path)
+    return settings
+
+
+def watch_trainings(folder: Path, files: DemoFiles, pages: dict[Role, str], listen: str, picture: Path | None) -> bool:
+    """Train while Prometheus scrapes; return whether it can answer every query of the dashboard."""
     configs = {role: load_process_config(path, {}) for role, path in files.configs.items()}
     with LocalProcesses(files.configs, files.log_files) as processes, prometheus(folder, pages, listen):
         begun = time.time()
@@ -121,7 +153,7 @@ async def happen(configs: dict[Role, ProcessConfig], pids: dict[Role, int]) -> N
             with contextlib.suppress(ProtocolError):  # Only the guest may start jobs.
                 await host.start(job)
             await guest.start(job)
-            stopped = number > 0
+            stopped = number > 0  # the second and third jobs have few rounds
             async for status in guest.watch(job.name):
                 if not stopped and status.round >= 30:
                     stopped = True

@@ -19,7 +19,7 @@ from tests.protocol.test_shares_training import (
     weigh,
 )
 from tests.support.shares_rounds import cut_small, read_rounds
-from tests.support.three_machines import Tables, make_tables
+from tests.support.three_machines import Tables, make_tables, with_folds
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig, Penalty, PenaltyPath
@@ -28,6 +28,7 @@ from trilateral.common.protocol.batches import Batch, Batches
 from trilateral.common.protocol.bounds import max_rounds
 from trilateral.common.protocol.messages import BeginRound, FinishJob, RoundKey, RoundShares, WeightShares
 from trilateral.common.protocol.place import Place
+from trilateral.common.protocol.row_roles import RoleVector
 from trilateral.coordinator.numpy_training import PlainResult, train_plain
 
 JOBS: dict[str, dict[str, Any]] = {
@@ -42,7 +43,20 @@ JOBS: dict[str, dict[str, Any]] = {
 
 def in_numpy(job: JobConfig, tables: Tables) -> PlainResult:
     joined = tables.joined
-    return train_plain(job, joined.columns, joined.labels, joined.penalty, sample_weights=joined.sample_weights)
+    return train_plain(
+        job,
+        joined.columns,
+        joined.labels,
+        joined.penalty,
+        sample_weights=joined.sample_weights,
+        folds=tables.host.block.folds,
+    )
+
+
+def uneven(n_rows: int, n_folds: int = 4) -> RoleVector:
+    """Folds of which each has about twice the rows of the one before, in no order."""
+    shares = 2.0 ** np.arange(n_folds) / (2.0**n_folds - 1)
+    return np.random.default_rng(n_rows).choice(n_folds, n_rows, p=shares).astype(np.uint8)
 
 
 @pytest.mark.parametrize("weights", ["none", "fractions"])
@@ -83,6 +97,49 @@ def test_each_round_shows_the_rows_outside_or_inside_of_a_fold(
     kinds = Counter((each.asked.batch.fold, each.asked.batch.held_out) for each in rounds)
     assert set(kinds) == {(0, False)} | {(fold, alone) for fold in range(1, 5) for alone in (True, False)}
     assert all(kinds[fold, True] == 3 for fold in range(1, 5))
+
+
+@pytest.mark.parametrize("weights", ["none", "fractions"])
+def test_folds_of_unequal_size_end_as_in_numpy(weights: str, private_key: PrivateKey) -> None:
+    job = make_job(**JOBS["search"], fold_by="group", epochs=30, tolerance=1e-6)
+    tables = make_tables(job, n_rows=3000)
+    tables = weigh(with_folds(tables, uneven(len(tables.joined.labels))), WEIGHTS[weights])
+    outcome, expected = train(job, tables, private_key), in_numpy(job, tables)
+    compared = outcome.results[Role.GUEST].compared
+    assert [each.is_chosen for each in compared] == [each.is_chosen for each in expected.compared]
+    for seen, plain in zip(compared, expected.compared, strict=True):
+        assert seen.loss == pytest.approx(plain.loss, abs=2e-4)
+        assert seen.standard_error == pytest.approx(plain.standard_error, abs=2e-4)
+    np.testing.assert_allclose(outcome.coef, expected.coef, atol=2e-2)
+
+
+@pytest.mark.parametrize("n_rows", [151, 331])
+def test_each_round_shows_the_rows_of_folds_of_unequal_size(
+    n_rows: int, private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_small(monkeypatch)
+    job = make_job(**JOBS["search"], fold_by="time")
+    tables = make_tables(job, n_rows=n_rows, n_host=2, n_guest=3)
+    tables = with_folds(tables, uneven(len(tables.joined.labels)))
+    outcome = train(job, tables, private_key)
+    assert outcome.ended.loss is not None, outcome.ended.reason
+    for each in read_rounds(outcome, format_of(job, tables)):
+        check_round(each, job, tables)
+
+
+def test_the_parties_must_report_the_folds_of_the_job(private_key: PrivateKey) -> None:
+    job = make_job(**JOBS["search"], fold_by="group")
+    tables = make_tables(job, n_rows=400)
+    folds = uneven(len(tables.joined.labels))
+    other = with_folds(tables, (folds + 1) % 4)
+    for each, problem in [
+        (tables, "size of a fold that is not possible"),
+        (replace(with_folds(tables, folds), guest=other.guest), "folds of different sizes"),
+    ]:
+        with pytest.raises(ProtocolError, match=problem):
+            train(job, each, private_key)
+    with pytest.raises(ProtocolError, match="size of a fold that is not possible"):
+        train(make_job(**JOBS["search"]), with_folds(tables, folds), private_key)
 
 
 def test_a_weight_is_0_in_the_model_itself(private_key: PrivateKey) -> None:

@@ -95,7 +95,7 @@ def loss_step(fmt: Format, n_rows: int) -> float:
 def check_round(each: SharedRound, job: JobConfig, tables: Tables) -> None:
     """Compare with numpy, up to the rounding of columns and the bits of the sums that the parties drop."""
     joined, fmt = tables.joined, format_of(job, tables)
-    batches = Batches.of(job, len(joined.labels))
+    batches = Batches.of(job, len(joined.labels), tables.host.block.folds)
     plan = RowPlan.of(batches, len(joined.holdout_labels))
     rows = batches.rows(each.asked.batch)
     total = sample_weights(tables).mean() * len(rows)

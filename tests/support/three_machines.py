@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -47,6 +47,7 @@ from trilateral.common.protocol.messages import (
 )
 from trilateral.common.protocol.party import CheckPeer
 from trilateral.common.protocol.phases import no_phase
+from trilateral.common.protocol.row_roles import RoleVector
 from trilateral.common.scratch.arrays import IN_MEMORY, Scratch
 from trilateral.common.shares.keys import SEED_BYTES
 from trilateral.coordinator.machine import CoordinatorMachine, Past
@@ -69,6 +70,12 @@ class Tables:
     @cached_property
     def joined(self) -> JoinedTable:
         return join(self.host.block, self.guest.block)
+
+
+def with_folds(tables: Tables, folds: RoleVector) -> Tables:
+    """Return tables of a job whose folds a party decides; `folds` are of the training rows."""
+    host, guest = (replace(each, block=replace(each.block, folds=folds)) for each in (tables.host, tables.guest))
+    return Tables(host, guest, tables.start)
 
 
 def make_tables(

@@ -13,7 +13,6 @@ import pandas as pd
 from tests.oracles.plain import LogisticProblem
 from tests.support.three_machines import Tables
 from tests.support.training_driver import drive_problem, problem_of
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import PAILLIER_OPTIONS, JobConfig, Sgd
@@ -24,6 +23,7 @@ from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.party_record import read_start
 from trilateral.common.jobs.sealing import load_sealer
 from trilateral.common.pb.v1.jobs_pb2 import JobStatus
+from trilateral.common.process.job_client import JobClient
 from trilateral.common.trial.localhost import free_addresses, process_settings
 from trilateral.coordinator.numpy_training import JoinedTable, PlainResult, train_plain
 from trilateral.coordinator.server import serve as serve_coordinator

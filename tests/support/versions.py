@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.support.three_servers import serving
-from trilateral.client import job_client as client
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.process import description
+from trilateral.common.process import job_client as client
+from trilateral.common.process.job_client import JobClient
 from trilateral.common.rpc import access, calls, versions
 from trilateral.common.rpc.versions import PROTOCOL, Version
 

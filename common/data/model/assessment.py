@@ -19,6 +19,7 @@ from trilateral.common.data.model.calibration import (
     log_odds,
 )
 from trilateral.common.data.model.intervals import Intervals
+from trilateral.common.data.model.score_groups import ScoreGroups
 from trilateral.common.protocol.evaluation import HoldoutMetrics, equal_groups, log_loss, measure
 from trilateral.common.protocol.logistic import probability
 
@@ -92,6 +93,8 @@ class EvaluatedSet(Settings):
     """Quality figures with calibrated probabilities."""
     intervals: Intervals
     """How much chance there is in the figures."""
+    score_groups: ScoreGroups | None = None
+    """The rows in groups of neighbouring scores, for charts; None with too few rows. Older files lack it."""
 
 
 def assess(
@@ -169,6 +172,7 @@ def evaluate_sets(
                 name=name,
                 metrics=measure(u, y, odds, threshold) if metrics is None else metrics,
                 intervals=Intervals.of(u, y, odds, seed),
+                score_groups=ScoreGroups.of(u, y, odds),
             )
         )
         first += n_rows

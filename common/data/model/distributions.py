@@ -249,6 +249,11 @@ def describe_shift(shift: Shift) -> str | None:
     return f"shift since the training: {'; '.join(parts)}"
 
 
+def describe_grade(value: float) -> str:
+    """Return how large a PSI is, in a word."""
+    return "small" if value < NOTEWORTHY else "some" if value < LARGE else "large"
+
+
 def psi(expected: list[int] | Counts, actual: list[int] | Counts) -> float:
     """Return the population stability index of two sets of rows.
 

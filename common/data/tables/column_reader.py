@@ -3,11 +3,13 @@
 Columns come in batches, so faults of single rows are collected: `Faults` counts them and keeps the first of each kind.
 """
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
+from hashlib import blake2b
 from typing import TypeAlias
 
 import numpy as np
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import Counted, DataError
-from trilateral.common.config.dataset import LabelConfig, SplitConfig, label_key
+from trilateral.common.config.dataset import FoldConfig, LabelConfig, SplitConfig, label_key
 from trilateral.common.data.features import Categories
 from trilateral.common.data.preprocessing.terms import CategoryColumn
 from trilateral.common.data.tables.arrow_arrays import (
@@ -335,6 +337,57 @@ def _role_of_date(text: str, split: SplitConfig) -> RowRole | None:
     if split.train_until is None or day <= split.train_until:
         return RowRole.TRAIN
     return RowRole.VALID if split.valid_until is not None and day <= split.valid_until else RowRole.OUT_OF_TIME
+
+
+def read_fold_values(column: pa.ChunkedArray, folds: FoldConfig) -> FloatVector:
+    """Read the groups or the times of rows.
+
+    Args:
+        column: one batch of the column.
+        folds: name of the column, and what it holds.
+
+    Returns:
+        For groups, numbers that are equal for equal values: 53 bits of a hash, so the same in every batch. For times,
+        seconds since 1970, or the numbers of the column. NaN in rows without a value, and without a time where times
+        are needed; shape (n_rows,). If a batch has dates, its numbers are no times.
+
+    Raises:
+        DataError: the column has a type that cannot be read as text.
+    """
+    with _errors_of(column, folds.column):
+        codes, texts = to_codes(_cast_to_text(column, folds.column))
+    texts = [text.strip() for text in texts]
+    if folds.by == "group":
+        values = [_hash(label_key(text)) if text else math.nan for text in texts]
+    else:
+        are_dates = [re.match(_DATE, text) is not None for text in texts]
+        numbers = [math.nan] * len(texts) if any(are_dates) else [_number(text) for text in texts]
+        values = [
+            _seconds(text) if is_date else numbers[i]
+            for i, (text, is_date) in enumerate(zip(texts, are_dates, strict=True))
+        ]
+    # Rows without a value have the code -1.
+    return np.array([*values, math.nan], dtype=np.float64)[codes]
+
+
+def _hash(text: str) -> float:
+    return float(int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) >> 11)
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        return math.nan
+    return value if math.isfinite(value) else math.nan
+
+
+def _seconds(text: str) -> float:
+    try:
+        time = datetime.fromisoformat(text if re.match(_DATE, text) else "")
+    except ValueError:
+        return math.nan
+    return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp()
 
 
 def read_categories(column: pa.ChunkedArray, name: str, missing: Sequence[str] = MISSING) -> Categories:

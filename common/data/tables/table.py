@@ -31,6 +31,7 @@ from trilateral.common.data.tables.column_reader import (
     expected_labels,
     note_numbers,
     read_categories,
+    read_fold_values,
     read_ids,
     read_labels,
     read_numbers,
@@ -97,6 +98,12 @@ class PartyTable:
     """Weights by label, which multiply `weights`."""
     split: RoleVector | None = None
     """What each row is for, by the `split` of the settings, shape (n_rows,); None without it."""
+    fold_values: FloatVector | None = None
+    """The group or the time of each row, by the `folds` of the settings, shape (n_rows,); None without them. See
+    `column_reader.read_fold_values`."""
+
+    fold_by: Literal["group", "time"] | None = None
+    """Which of the two `fold_values` are."""
 
     def select(self, rows: Rows) -> Self:
         """Return the table of some of the rows.
@@ -107,6 +114,7 @@ class PartyTable:
         labels = None if self.labels is None else self.labels[rows]
         weights = None if self.weights is None else self.weights[rows]
         split = None if self.split is None else self.split[rows]
+        fold_values = None if self.fold_values is None else self.fold_values[rows]
         return replace(
             self,
             ids=self.ids.take(rows),
@@ -114,6 +122,7 @@ class PartyTable:
             labels=labels,
             weights=weights,
             split=split,
+            fold_values=fold_values,
         )
 
 
@@ -155,6 +164,7 @@ def read_table(dataset: DatasetConfig, scratch: Scratch = IN_MEMORY, *, is_train
     gathered = GatheredFeatures(features, dataset.categorical, file.n_rows or 0, scratch, is_trained=is_trained)
     rows = _read_rows(file, dataset, features, missing or (), gathered)
     y, weights, split, changed = rows.labels, rows.weights, rows.split, rows.ids.changed
+    fold_values = rows.fold_values
     report_progress(Stage.SORTING, 0, 1)
     distinct = _distinct_ids(rows.ids, dataset, file)
     del rows  # The IDs in the order of the file are not needed while the columns are put in order.
@@ -166,6 +176,8 @@ def read_table(dataset: DatasetConfig, scratch: Scratch = IN_MEMORY, *, is_train
             _check_labels_of_repeated(owner, y, label.column, "labels", file)
         if dataset.split is not None and split is not None:
             _check_labels_of_repeated(owner, split, dataset.split.column, "roles", file)
+        if dataset.folds is not None and fold_values is not None:
+            _check_labels_of_repeated(owner, fold_values, dataset.folds.column, "values", file)
         weights = None if weights is None else mean_of_owner(owner, weights)
         arrange = partial(aggregate_column, owner)
     else:
@@ -174,6 +186,7 @@ def read_table(dataset: DatasetConfig, scratch: Scratch = IN_MEMORY, *, is_train
     joined = gathered.finish(arrange, len(first))
     y = None if y is None else y[first]
     split = None if split is None else split[first]
+    fold_values = None if fold_values is None else fold_values[first]
     if label is not None and y is not None and len(np.unique(y)) < len(label.classes or (0, 1)):
         has = "only one of the two values" if label.classes is None else "not all of the classes"
         needs = "both" if label.classes is None else "all of them"
@@ -189,6 +202,8 @@ def read_table(dataset: DatasetConfig, scratch: Scratch = IN_MEMORY, *, is_train
         weights=weights,
         class_weight=None if label is None else label.class_weight,
         split=split,
+        fold_values=fold_values,
+        fold_by=None if dataset.folds is None else dataset.folds.by,
     )
 
 
@@ -200,6 +215,7 @@ class _FileRows:
     labels: FloatVector | None
     weights: FloatVector | None
     split: RoleVector | None
+    fold_values: FloatVector | None
 
 
 def _read_rows(
@@ -208,8 +224,8 @@ def _read_rows(
     """Read the rows of a file and check each of them. `gathered` receives the features."""
     id_columns, label = dataset.id_columns, dataset.label
     weight = None if label is None else label.weight
-    split = dataset.split
-    described_by = [*([] if label is None else label.columns), *([] if split is None else [split.column])]
+    split, folds = dataset.split, dataset.folds
+    described_by = [*([] if label is None else label.columns), *_deciding(dataset)]
     columns = [*id_columns, *described_by, *features]
     faults = Faults(file)
     n_rows = 0
@@ -217,6 +233,7 @@ def _read_rows(
     labels: list[FloatVector] = []
     weights: list[FloatVector] = []
     roles: list[RoleVector] = []
+    fold_values: list[FloatVector] = []
     for batch in file.batches(columns, _PARSED_ROWS):
         if label is not None:
             labels.append(read_labels(batch[label.column], label, faults, n_rows))
@@ -224,6 +241,8 @@ def _read_rows(
             weights.append(read_weights(batch[weight], weight, faults, n_rows, missing=missing))
         if split is not None:
             roles.append(read_split(batch[split.column], split, faults, n_rows))
+        if folds is not None:
+            fold_values.append(read_fold_values(batch[folds.column], folds))
         gathered.append(
             _read_features(
                 batch,
@@ -250,6 +269,7 @@ def _read_rows(
         np.concatenate(labels) if labels else None,
         of_rows,
         np.concatenate(roles) if roles else None,
+        np.concatenate(fold_values) if fold_values else None,
     )
 
 
@@ -525,7 +545,14 @@ def _required(dataset: DatasetConfig, *, labelled: bool = False) -> dict[str, st
             required[dataset.label.weight] = "label.weight"
     if labelled and dataset.split is not None:
         required[dataset.split.column] = "split.column"
+    if labelled and dataset.folds is not None:
+        required[dataset.folds.column] = f"folds.{dataset.folds.by}"
     return required
+
+
+def _deciding(dataset: DatasetConfig) -> list[str]:
+    """Return the columns that say what rows are for, each once."""
+    return list(dict.fromkeys(each.column for each in (dataset.split, dataset.folds) if each is not None))
 
 
 def _check_names(file: TableFile, required: Mapping[str, str]) -> None:
@@ -577,7 +604,7 @@ def _choose_features(file: TableFile, dataset: DatasetConfig) -> tuple[list[str]
     """
     names = file.names
     special = {*dataset.id_columns, *([] if dataset.label is None else dataset.label.columns)}
-    special |= set() if dataset.split is None else {dataset.split.column}
+    special |= {*_deciding(dataset)}
     for name in dataset.features or []:
         _check_exists(name, "features", names)
     # Without this check, a misspelt name would let a column into the training that was meant to stay out.

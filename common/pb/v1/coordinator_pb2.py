@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from trilateral.common.pb.v1 import rounds_pb2 as trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)trilateral/common/pb/v1/coordinator.proto\x12\rtrilateral.v1\x1a$trilateral/common/pb/v1/rounds.proto\"g\n\x15ReportProgressRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12#\n\x05stage\x18\x02 \x01(\x0e\x32\x14.trilateral.v1.Stage\x12\x0c\n\x04\x64one\x18\x03 \x01(\x01\"\x18\n\x16ReportProgressResponse\"\x88\x01\n\x16ReportAlignmentRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0c\n\x04\x64one\x18\x02 \x01(\r\x12\x10\n\x08n_shards\x18\x03 \x01(\r\x12\x0e\n\x06n_host\x18\x04 \x01(\x04\x12\x0f\n\x07n_guest\x18\x05 \x01(\x04\x12\x10\n\x08n_common\x18\x06 \x01(\x04\"\x19\n\x17ReportAlignmentResponse\"\x90\x01\n\x12ReportReadyRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0f\n\x07n_train\x18\x02 \x01(\x04\x12\x11\n\tn_columns\x18\x03 \x01(\r\x12\r\n\x05round\x18\x04 \x01(\r\x12*\n\x06shares\x18\x05 \x01(\x0b\x32\x1a.trilateral.v1.SharesReady\"\x15\n\x13ReportReadyResponse\"\xcb\x01\n\x0bSharesReady\x12\x0c\n\x04seed\x18\x01 \x01(\x0c\x12\x11\n\tn_holdout\x18\x02 \x01(\x04\x12\x11\n\tnorm_bits\x18\x03 \x01(\x11\x12\x0f\n\x07penalty\x18\x04 \x03(\x01\x12\x18\n\x0bweight_bits\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x14\n\x0ctotal_weight\x18\x06 \x01(\x01\x12\x13\n\x0bspread_bits\x18\x07 \x01(\x11\x12\r\n\x05start\x18\x08 \x03(\x01\x12\x13\n\x0b\x66ourth_bits\x18\t \x01(\rB\x0e\n\x0c_weight_bits\"j\n\x15ReportRowsDoneRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12$\n\x03key\x18\x02 \x01(\x0b\x32\x17.trilateral.v1.RoundKey\x12\x0e\n\x06n_rows\x18\x03 \x01(\x04\"\x18\n\x16ReportRowsDoneResponse\"\\\n\x17ReportOutOfRangeRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12$\n\x03key\x18\x02 \x01(\x0b\x32\x17.trilateral.v1.RoundKey\"\x1a\n\x18ReportOutOfRangeResponse\"\x88\x01\n\x17ReportEvaluationRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12$\n\x03key\x18\x02 \x01(\x0b\x32\x17.trilateral.v1.RoundKey\x12\x10\n\x08log_loss\x18\x03 \x01(\x01\x12\x10\n\x03\x61uc\x18\x04 \x01(\x01H\x00\x88\x01\x01\x42\x06\n\x04_auc\"\x1a\n\x18ReportEvaluationResponse\"4\n\x15ReportFinishedRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\"\x18\n\x16ReportFinishedResponse\"3\n\x14ReportWaitingRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\"\x17\n\x15ReportWaitingResponse\"C\n\x14ReportFailureRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x17\n\x15ReportFailureResponse*o\n\x05Stage\x12\x15\n\x11STAGE_UNSPECIFIED\x10\x00\x12\x11\n\rSTAGE_READING\x10\x01\x12\x11\n\rSTAGE_SORTING\x10\x02\x12\x13\n\x0fSTAGE_PREPARING\x10\x03\x12\x14\n\x10STAGE_EXCHANGING\x10\x04\x32\x9b\x08\n\x12\x43oordinatorService\x12]\n\x0eReportProgress\x12$.trilateral.v1.ReportProgressRequest\x1a%.trilateral.v1.ReportProgressResponse\x12`\n\x0fReportAlignment\x12%.trilateral.v1.ReportAlignmentRequest\x1a&.trilateral.v1.ReportAlignmentResponse\x12T\n\x0bReportReady\x12!.trilateral.v1.ReportReadyRequest\x1a\".trilateral.v1.ReportReadyResponse\x12S\n\nSendVector\x12 .trilateral.v1.SendVectorRequest\x1a!.trilateral.v1.SendVectorResponse(\x01\x12Y\n\x0cSendElements\x12\".trilateral.v1.SendElementsRequest\x1a#.trilateral.v1.SendElementsResponse(\x01\x12]\n\x0eReportRowsDone\x12$.trilateral.v1.ReportRowsDoneRequest\x1a%.trilateral.v1.ReportRowsDoneResponse\x12\x63\n\x10ReportOutOfRange\x12&.trilateral.v1.ReportOutOfRangeRequest\x1a\'.trilateral.v1.ReportOutOfRangeResponse\x12\x63\n\x10ReportEvaluation\x12&.trilateral.v1.ReportEvaluationRequest\x1a\'.trilateral.v1.ReportEvaluationResponse\x12]\n\x0eReportFinished\x12$.trilateral.v1.ReportFinishedRequest\x1a%.trilateral.v1.ReportFinishedResponse\x12Z\n\rReportWaiting\x12#.trilateral.v1.ReportWaitingRequest\x1a$.trilateral.v1.ReportWaitingResponse\x12Z\n\rReportFailure\x12#.trilateral.v1.ReportFailureRequest\x1a$.trilateral.v1.ReportFailureResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)trilateral/common/pb/v1/coordinator.proto\x12\rtrilateral.v1\x1a$trilateral/common/pb/v1/rounds.proto\"g\n\x15ReportProgressRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12#\n\x05stage\x18\x02 \x01(\x0e\x32\x14.trilateral.v1.Stage\x12\x0c\n\x04\x64one\x18\x03 \x01(\x01\"\x18\n\x16ReportProgressResponse\"\x88\x01\n\x16ReportAlignmentRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0c\n\x04\x64one\x18\x02 \x01(\r\x12\x10\n\x08n_shards\x18\x03 \x01(\r\x12\x0e\n\x06n_host\x18\x04 \x01(\x04\x12\x0f\n\x07n_guest\x18\x05 \x01(\x04\x12\x10\n\x08n_common\x18\x06 \x01(\x04\"\x19\n\x17ReportAlignmentResponse\"\x90\x01\n\x12ReportReadyRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0f\n\x07n_train\x18\x02 \x01(\x04\x12\x11\n\tn_columns\x18\x03 \x01(\r\x12\r\n\x05round\x18\x04 \x01(\r\x12*\n\x06shares\x18\x05 \x01(\x0b\x32\x1a.trilateral.v1.SharesReady\"\x15\n\x13ReportReadyResponse\"\xdf\x01\n\x0bSharesReady\x12\x0c\n\x04seed\x18\x01 \x01(\x0c\x12\x11\n\tn_holdout\x18\x02 \x01(\x04\x12\x11\n\tnorm_bits\x18\x03 \x01(\x11\x12\x0f\n\x07penalty\x18\x04 \x03(\x01\x12\x18\n\x0bweight_bits\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x14\n\x0ctotal_weight\x18\x06 \x01(\x01\x12\x13\n\x0bspread_bits\x18\x07 \x01(\x11\x12\r\n\x05start\x18\x08 \x03(\x01\x12\x13\n\x0b\x66ourth_bits\x18\t \x01(\r\x12\x12\n\nfold_sizes\x18\n \x03(\x04\x42\x0e\n\x0c_weight_bits\"j\n\x15ReportRowsDoneRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12$\n\x03key\x18\x02 \x01(\x0b\x32\x17.trilateral.v1.RoundKey\x12\x0e\n\x06n_rows\x18\x03 \x01(\x04\"\x18\n\x16ReportRowsDoneResponse\"\\\n\x17ReportOutOfRangeRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12$\n\x03key\x18\x02 \x01(\x0b\x32\x17.trilateral.v1.RoundKey\"\x1a\n\x18ReportOutOfRangeResponse\"\x88\x01\n\x17ReportEvaluationRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12$\n\x03key\x18\x02 \x01(\x0b\x32\x17.trilateral.v1.RoundKey\x12\x10\n\x08log_loss\x18\x03 \x01(\x01\x12\x10\n\x03\x61uc\x18\x04 \x01(\x01H\x00\x88\x01\x01\x42\x06\n\x04_auc\"\x1a\n\x18ReportEvaluationResponse\"4\n\x15ReportFinishedRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\"\x18\n\x16ReportFinishedResponse\"3\n\x14ReportWaitingRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\"\x17\n\x15ReportWaitingResponse\"C\n\x14ReportFailureRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x17\n\x15ReportFailureResponse*o\n\x05Stage\x12\x15\n\x11STAGE_UNSPECIFIED\x10\x00\x12\x11\n\rSTAGE_READING\x10\x01\x12\x11\n\rSTAGE_SORTING\x10\x02\x12\x13\n\x0fSTAGE_PREPARING\x10\x03\x12\x14\n\x10STAGE_EXCHANGING\x10\x04\x32\x9b\x08\n\x12\x43oordinatorService\x12]\n\x0eReportProgress\x12$.trilateral.v1.ReportProgressRequest\x1a%.trilateral.v1.ReportProgressResponse\x12`\n\x0fReportAlignment\x12%.trilateral.v1.ReportAlignmentRequest\x1a&.trilateral.v1.ReportAlignmentResponse\x12T\n\x0bReportReady\x12!.trilateral.v1.ReportReadyRequest\x1a\".trilateral.v1.ReportReadyResponse\x12S\n\nSendVector\x12 .trilateral.v1.SendVectorRequest\x1a!.trilateral.v1.SendVectorResponse(\x01\x12Y\n\x0cSendElements\x12\".trilateral.v1.SendElementsRequest\x1a#.trilateral.v1.SendElementsResponse(\x01\x12]\n\x0eReportRowsDone\x12$.trilateral.v1.ReportRowsDoneRequest\x1a%.trilateral.v1.ReportRowsDoneResponse\x12\x63\n\x10ReportOutOfRange\x12&.trilateral.v1.ReportOutOfRangeRequest\x1a\'.trilateral.v1.ReportOutOfRangeResponse\x12\x63\n\x10ReportEvaluation\x12&.trilateral.v1.ReportEvaluationRequest\x1a\'.trilateral.v1.ReportEvaluationResponse\x12]\n\x0eReportFinished\x12$.trilateral.v1.ReportFinishedRequest\x1a%.trilateral.v1.ReportFinishedResponse\x12Z\n\rReportWaiting\x12#.trilateral.v1.ReportWaitingRequest\x1a$.trilateral.v1.ReportWaitingResponse\x12Z\n\rReportFailure\x12#.trilateral.v1.ReportFailureRequest\x1a$.trilateral.v1.ReportFailureResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trilateral.common.pb.v1.coordinator_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STAGE']._serialized_start=1446
-  _globals['_STAGE']._serialized_end=1557
+  _globals['_STAGE']._serialized_start=1466
+  _globals['_STAGE']._serialized_end=1577
   _globals['_REPORTPROGRESSREQUEST']._serialized_start=98
   _globals['_REPORTPROGRESSREQUEST']._serialized_end=201
   _globals['_REPORTPROGRESSRESPONSE']._serialized_start=203
@@ -47,31 +47,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPORTREADYRESPONSE']._serialized_start=542
   _globals['_REPORTREADYRESPONSE']._serialized_end=563
   _globals['_SHARESREADY']._serialized_start=566
-  _globals['_SHARESREADY']._serialized_end=769
-  _globals['_REPORTROWSDONEREQUEST']._serialized_start=771
-  _globals['_REPORTROWSDONEREQUEST']._serialized_end=877
-  _globals['_REPORTROWSDONERESPONSE']._serialized_start=879
-  _globals['_REPORTROWSDONERESPONSE']._serialized_end=903
-  _globals['_REPORTOUTOFRANGEREQUEST']._serialized_start=905
-  _globals['_REPORTOUTOFRANGEREQUEST']._serialized_end=997
-  _globals['_REPORTOUTOFRANGERESPONSE']._serialized_start=999
-  _globals['_REPORTOUTOFRANGERESPONSE']._serialized_end=1025
-  _globals['_REPORTEVALUATIONREQUEST']._serialized_start=1028
-  _globals['_REPORTEVALUATIONREQUEST']._serialized_end=1164
-  _globals['_REPORTEVALUATIONRESPONSE']._serialized_start=1166
-  _globals['_REPORTEVALUATIONRESPONSE']._serialized_end=1192
-  _globals['_REPORTFINISHEDREQUEST']._serialized_start=1194
-  _globals['_REPORTFINISHEDREQUEST']._serialized_end=1246
-  _globals['_REPORTFINISHEDRESPONSE']._serialized_start=1248
-  _globals['_REPORTFINISHEDRESPONSE']._serialized_end=1272
-  _globals['_REPORTWAITINGREQUEST']._serialized_start=1274
-  _globals['_REPORTWAITINGREQUEST']._serialized_end=1325
-  _globals['_REPORTWAITINGRESPONSE']._serialized_start=1327
-  _globals['_REPORTWAITINGRESPONSE']._serialized_end=1350
-  _globals['_REPORTFAILUREREQUEST']._serialized_start=1352
-  _globals['_REPORTFAILUREREQUEST']._serialized_end=1419
-  _globals['_REPORTFAILURERESPONSE']._serialized_start=1421
-  _globals['_REPORTFAILURERESPONSE']._serialized_end=1444
-  _globals['_COORDINATORSERVICE']._serialized_start=1560
-  _globals['_COORDINATORSERVICE']._serialized_end=2611
+  _globals['_SHARESREADY']._serialized_end=789
+  _globals['_REPORTROWSDONEREQUEST']._serialized_start=791
+  _globals['_REPORTROWSDONEREQUEST']._serialized_end=897
+  _globals['_REPORTROWSDONERESPONSE']._serialized_start=899
+  _globals['_REPORTROWSDONERESPONSE']._serialized_end=923
+  _globals['_REPORTOUTOFRANGEREQUEST']._serialized_start=925
+  _globals['_REPORTOUTOFRANGEREQUEST']._serialized_end=1017
+  _globals['_REPORTOUTOFRANGERESPONSE']._serialized_start=1019
+  _globals['_REPORTOUTOFRANGERESPONSE']._serialized_end=1045
+  _globals['_REPORTEVALUATIONREQUEST']._serialized_start=1048
+  _globals['_REPORTEVALUATIONREQUEST']._serialized_end=1184
+  _globals['_REPORTEVALUATIONRESPONSE']._serialized_start=1186
+  _globals['_REPORTEVALUATIONRESPONSE']._serialized_end=1212
+  _globals['_REPORTFINISHEDREQUEST']._serialized_start=1214
+  _globals['_REPORTFINISHEDREQUEST']._serialized_end=1266
+  _globals['_REPORTFINISHEDRESPONSE']._serialized_start=1268
+  _globals['_REPORTFINISHEDRESPONSE']._serialized_end=1292
+  _globals['_REPORTWAITINGREQUEST']._serialized_start=1294
+  _globals['_REPORTWAITINGREQUEST']._serialized_end=1345
+  _globals['_REPORTWAITINGRESPONSE']._serialized_start=1347
+  _globals['_REPORTWAITINGRESPONSE']._serialized_end=1370
+  _globals['_REPORTFAILUREREQUEST']._serialized_start=1372
+  _globals['_REPORTFAILUREREQUEST']._serialized_end=1439
+  _globals['_REPORTFAILURERESPONSE']._serialized_start=1441
+  _globals['_REPORTFAILURERESPONSE']._serialized_end=1464
+  _globals['_COORDINATORSERVICE']._serialized_start=1580
+  _globals['_COORDINATORSERVICE']._serialized_end=2631
 # @@protoc_insertion_point(module_scope)

@@ -186,6 +186,7 @@ class SharesReady(google.protobuf.message.Message):
     SPREAD_BITS_FIELD_NUMBER: builtins.int
     START_FIELD_NUMBER: builtins.int
     FOURTH_BITS_FIELD_NUMBER: builtins.int
+    FOLD_SIZES_FIELD_NUMBER: builtins.int
     seed: builtins.bytes
     """the party's part of the seed of the streams that it shares with the coordinator"""
     n_holdout: builtins.int
@@ -208,6 +209,10 @@ class SharesReady(google.protobuf.message.Message):
     def start(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """the party's weights at which the training starts; empty if it starts at zero"""
 
+    @property
+    def fold_sizes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """training rows of each fold, if a party decides the folds"""
+
     def __init__(
         self,
         *,
@@ -220,9 +225,10 @@ class SharesReady(google.protobuf.message.Message):
         spread_bits: builtins.int = ...,
         start: collections.abc.Iterable[builtins.float] | None = ...,
         fourth_bits: builtins.int = ...,
+        fold_sizes: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_weight_bits", b"_weight_bits", "weight_bits", b"weight_bits"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_weight_bits", b"_weight_bits", "fourth_bits", b"fourth_bits", "n_holdout", b"n_holdout", "norm_bits", b"norm_bits", "penalty", b"penalty", "seed", b"seed", "spread_bits", b"spread_bits", "start", b"start", "total_weight", b"total_weight", "weight_bits", b"weight_bits"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_weight_bits", b"_weight_bits", "fold_sizes", b"fold_sizes", "fourth_bits", b"fourth_bits", "n_holdout", b"n_holdout", "norm_bits", b"norm_bits", "penalty", b"penalty", "seed", b"seed", "spread_bits", b"spread_bits", "start", b"start", "total_weight", b"total_weight", "weight_bits", b"weight_bits"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_weight_bits", b"_weight_bits"]) -> typing.Literal["weight_bits"] | None: ...
 
 Global___SharesReady: typing_extensions.TypeAlias = SharesReady

@@ -235,6 +235,99 @@ class ListJobsResponse(google.protobuf.message.Message):
 Global___ListJobsResponse: typing_extensions.TypeAlias = ListJobsResponse
 
 @typing.final
+class ListRoundsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    PLACE_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    place: builtins.int
+    """of the last answer; 0 for all rounds"""
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        place: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "place", b"place"]) -> None: ...
+
+Global___ListRoundsRequest: typing_extensions.TypeAlias = ListRoundsRequest
+
+@typing.final
+class ListRoundsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ROUNDS_FIELD_NUMBER: builtins.int
+    PLACE_FIELD_NUMBER: builtins.int
+    IS_FROM_START_FIELD_NUMBER: builtins.int
+    IS_MORE_FIELD_NUMBER: builtins.int
+    place: builtins.int
+    """to ask for the next rounds"""
+    is_from_start: builtins.bool
+    """whether these are the first rounds: what was known before counts no longer"""
+    is_more: builtins.bool
+    """whether there are further rounds already"""
+    @property
+    def rounds(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RoundSummary]:
+        """in order; an attempt that was void has no loss"""
+
+    def __init__(
+        self,
+        *,
+        rounds: collections.abc.Iterable[Global___RoundSummary] | None = ...,
+        place: builtins.int = ...,
+        is_from_start: builtins.bool = ...,
+        is_more: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["is_from_start", b"is_from_start", "is_more", b"is_more", "place", b"place", "rounds", b"rounds"]) -> None: ...
+
+Global___ListRoundsResponse: typing_extensions.TypeAlias = ListRoundsResponse
+
+@typing.final
+class RoundSummary(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    EPOCH_FIELD_NUMBER: builtins.int
+    BATCH_FIELD_NUMBER: builtins.int
+    SECONDS_FIELD_NUMBER: builtins.int
+    LOSS_FIELD_NUMBER: builtins.int
+    LOG_LOSS_FIELD_NUMBER: builtins.int
+    AUC_FIELD_NUMBER: builtins.int
+    round: builtins.int
+    attempt: builtins.int
+    epoch: builtins.int
+    batch: builtins.int
+    seconds: builtins.float
+    loss: builtins.float
+    log_loss: builtins.float
+    """on the hold-out rows"""
+    auc: builtins.float
+    def __init__(
+        self,
+        *,
+        round: builtins.int = ...,
+        attempt: builtins.int = ...,
+        epoch: builtins.int = ...,
+        batch: builtins.int = ...,
+        seconds: builtins.float = ...,
+        loss: builtins.float | None = ...,
+        log_loss: builtins.float | None = ...,
+        auc: builtins.float | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_auc", b"_auc", "_log_loss", b"_log_loss", "_loss", b"_loss", "auc", b"auc", "log_loss", b"log_loss", "loss", b"loss"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_auc", b"_auc", "_log_loss", b"_log_loss", "_loss", b"_loss", "attempt", b"attempt", "auc", b"auc", "batch", b"batch", "epoch", b"epoch", "log_loss", b"log_loss", "loss", b"loss", "round", b"round", "seconds", b"seconds"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_auc", b"_auc"]) -> typing.Literal["auc"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_log_loss", b"_log_loss"]) -> typing.Literal["log_loss"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_loss", b"_loss"]) -> typing.Literal["loss"] | None: ...
+
+Global___RoundSummary: typing_extensions.TypeAlias = RoundSummary
+
+@typing.final
 class WatchJobRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -50,6 +50,11 @@ class JobServiceStub(object):
                 request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ListJobsRequest.SerializeToString,
                 response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ListJobsResponse.FromString,
                 _registered_method=True)
+        self.ListRounds = channel.unary_unary(
+                '/trilateral.v1.JobService/ListRounds',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ListRoundsRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ListRoundsResponse.FromString,
+                _registered_method=True)
         self.WatchJob = channel.unary_stream(
                 '/trilateral.v1.JobService/WatchJob',
                 request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.WatchJobRequest.SerializeToString,
@@ -87,6 +92,13 @@ class JobServiceServicer(object):
 
     def ListJobs(self, request, context):
         """Returns what each job is doing now, without notes, in the order in which the jobs were started.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRounds(self, request, context):
+        """Returns the rounds of a job that are over, from a place on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -130,6 +142,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.ListJobs,
                     request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ListJobsRequest.FromString,
                     response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ListJobsResponse.SerializeToString,
+            ),
+            'ListRounds': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRounds,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ListRoundsRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ListRoundsResponse.SerializeToString,
             ),
             'WatchJob': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchJob,
@@ -229,6 +246,33 @@ class JobService(object):
             '/trilateral.v1.JobService/ListJobs',
             trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ListJobsRequest.SerializeToString,
             trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ListJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRounds(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/trilateral.v1.JobService/ListRounds',
+            trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ListRoundsRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ListRoundsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -73,6 +73,22 @@ _JobServiceListJobsType = typing_extensions.TypeVar(
     ],
 )
 
+_JobServiceListRoundsType = typing_extensions.TypeVar(
+    '_JobServiceListRoundsType',
+    grpc.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.jobs_pb2.ListRoundsRequest,
+        trilateral.common.pb.v1.jobs_pb2.ListRoundsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.jobs_pb2.ListRoundsRequest,
+        trilateral.common.pb.v1.jobs_pb2.ListRoundsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.jobs_pb2.ListRoundsRequest,
+        trilateral.common.pb.v1.jobs_pb2.ListRoundsResponse,
+    ],
+)
+
 _JobServiceWatchJobType = typing_extensions.TypeVar(
     '_JobServiceWatchJobType',
     grpc.UnaryStreamMultiCallable[
@@ -121,7 +137,7 @@ _JobServiceResumeJobType = typing_extensions.TypeVar(
     ],
 )
 
-class JobServiceStub(typing.Generic[_JobServiceStartJobType, _JobServiceGetJobType, _JobServiceListJobsType, _JobServiceWatchJobType, _JobServiceStopJobType, _JobServiceResumeJobType]):
+class JobServiceStub(typing.Generic[_JobServiceStartJobType, _JobServiceGetJobType, _JobServiceListJobsType, _JobServiceListRoundsType, _JobServiceWatchJobType, _JobServiceStopJobType, _JobServiceResumeJobType]):
     """An operator's calls at the coordinator."""
 
     @typing.overload
@@ -137,6 +153,10 @@ class JobServiceStub(typing.Generic[_JobServiceStartJobType, _JobServiceGetJobTy
         grpc.UnaryUnaryMultiCallable[
             trilateral.common.pb.v1.jobs_pb2.ListJobsRequest,
             trilateral.common.pb.v1.jobs_pb2.ListJobsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            trilateral.common.pb.v1.jobs_pb2.ListRoundsRequest,
+            trilateral.common.pb.v1.jobs_pb2.ListRoundsResponse,
         ],
         grpc.UnaryStreamMultiCallable[
             trilateral.common.pb.v1.jobs_pb2.WatchJobRequest,
@@ -166,6 +186,10 @@ class JobServiceStub(typing.Generic[_JobServiceStartJobType, _JobServiceGetJobTy
             trilateral.common.pb.v1.jobs_pb2.ListJobsRequest,
             trilateral.common.pb.v1.jobs_pb2.ListJobsResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            trilateral.common.pb.v1.jobs_pb2.ListRoundsRequest,
+            trilateral.common.pb.v1.jobs_pb2.ListRoundsResponse,
+        ],
         grpc.aio.UnaryStreamMultiCallable[
             trilateral.common.pb.v1.jobs_pb2.WatchJobRequest,
             trilateral.common.pb.v1.jobs_pb2.WatchJobResponse,
@@ -189,6 +213,9 @@ class JobServiceStub(typing.Generic[_JobServiceStartJobType, _JobServiceGetJobTy
     ListJobs: _JobServiceListJobsType
     """Returns what each job is doing now, without notes, in the order in which the jobs were started."""
 
+    ListRounds: _JobServiceListRoundsType
+    """Returns the rounds of a job that are over, from a place on."""
+
     WatchJob: _JobServiceWatchJobType
     """Streams the job's status now and after each change, until the job ends."""
 
@@ -210,6 +237,10 @@ JobServiceAsyncStub: typing_extensions.TypeAlias = JobServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         trilateral.common.pb.v1.jobs_pb2.ListJobsRequest,
         trilateral.common.pb.v1.jobs_pb2.ListJobsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.jobs_pb2.ListRoundsRequest,
+        trilateral.common.pb.v1.jobs_pb2.ListRoundsResponse,
     ],
     grpc.aio.UnaryStreamMultiCallable[
         trilateral.common.pb.v1.jobs_pb2.WatchJobRequest,
@@ -251,6 +282,14 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.jobs_pb2.ListJobsResponse, collections.abc.Awaitable[trilateral.common.pb.v1.jobs_pb2.ListJobsResponse]]:
         """Returns what each job is doing now, without notes, in the order in which the jobs were started."""
+
+    @abc.abstractmethod
+    def ListRounds(
+        self,
+        request: trilateral.common.pb.v1.jobs_pb2.ListRoundsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[trilateral.common.pb.v1.jobs_pb2.ListRoundsResponse, collections.abc.Awaitable[trilateral.common.pb.v1.jobs_pb2.ListRoundsResponse]]:
+        """Returns the rounds of a job that are over, from a place on."""
 
     @abc.abstractmethod
     def WatchJob(

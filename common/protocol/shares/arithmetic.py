@@ -139,7 +139,7 @@ class SharesArithmetic(ABC):
         self._weight_bits = weight_bits
         self._n_train, self._n_own = block.columns.shape
         self._penalty = _diagonal(block.penalty) if job.is_penalised else np.zeros(0)
-        self._rows = RowPlan.of(Batches.of(job, self._n_train), len(block.holdout_columns))
+        self._rows = RowPlan.of(Batches.of(job, self._n_train, block.folds), len(block.holdout_columns))
         self._start = np.zeros(0) if session.start is None else session.start
         self._engine = session.engine
         self._scratch = session.scratch
@@ -246,6 +246,7 @@ class SharesArithmetic(ABC):
             weights,
             self._start,
             self._fourth_bits if self._job.inference else 0,
+            self._rows.batches.fold_sizes or (),
         )
 
     @property

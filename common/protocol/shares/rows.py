@@ -113,6 +113,9 @@ class RowPlan:
 
     def section(self, number: int) -> Section:
         """Return a section of training rows, from 0 up: part `number` of the batches."""
+        if self.batches.fold_sizes is not None:
+            n_real = self.batches.fold_sizes[number]
+            return Section(sum(map(pad, self.batches.fold_sizes[:number])), pad(n_real), n_real)
         sizes = self.batches.part_size(0), self.batches.part_size(self.n_sections - 1)
         n_larger = min(number, self.batches.n_train % self.n_sections)
         first = n_larger * pad(sizes[0]) + (number - n_larger) * pad(sizes[1])
@@ -187,8 +190,7 @@ class RowPlan:
 
         The hold-out rows have the number after the last section of training rows.
         """
-        # No section is longer than the first.
-        number = min(rows.first // self.section(0).n_rows, self.n_sections)
+        number = min(rows.first // pad(self._longest), self.n_sections)
         while number <= self.n_sections:
             section = self.holdout if number == self.n_sections else self.section(number)
             first, end = max(rows.first, section.first), min(rows.end, section.end)
@@ -197,6 +199,11 @@ class RowPlan:
             if rows.end <= section.end:
                 return
             number += 1
+
+    @cached_property
+    def _longest(self) -> int:
+        """Rows of the longest section of training rows. Without sizes of folds, that is the first."""
+        return max(self.batches.fold_sizes or [self.batches.part_size(0)])
 
     def draw_order(self) -> Rows | None:
         """Return the training rows by section, shape (n_train,); None if they have the order of the table.

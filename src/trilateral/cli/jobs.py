@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from trilateral.cli.command import ConfigOption, ExitCode, JobArgument, public_errors
+from trilateral.cli.json_output import JsonOption, print_json
 from trilateral.cli.wording import command_line, decimal
 from trilateral.common.base.errors import DataError
 from trilateral.common.base.progress import duration
@@ -16,9 +17,9 @@ from trilateral.common.base.roles import Role
 # Each command imports what it needs, so that `trilateral healthcheck` and `--help` stay fast.
 if TYPE_CHECKING:
     from trilateral.client.asynchronous import AsyncSession
-    from trilateral.client.progress import Progress
     from trilateral.common.config.job import JobConfig
     from trilateral.common.config.process import ProcessConfig
+    from trilateral.common.process.job_progress import Progress
 
 T = TypeVar("T")
 
@@ -64,6 +65,7 @@ def watch(job: JobArgument, config: ConfigOption) -> None:
 def status(
     config: ConfigOption,
     job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Show this job only, in full.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what the jobs are doing."""
     from trilateral.cli.listing import detail_lines
@@ -75,7 +77,9 @@ def status(
 
     with public_errors():
         jobs = _ask(load_process_config(config), look)
-        if not jobs:
+        if as_json:
+            print_json({"jobs": jobs})
+        elif not jobs:
             typer.echo("the coordinator knows no jobs")
         elif job is None:
             _print_table(jobs, config)
@@ -129,7 +133,7 @@ def _follow(settings: "ProcessConfig", job: "str | JobConfig", config: Path) -> 
     from rich.console import Console
 
     from trilateral.cli.follow import PATIENCE, DetachedError, follow_job
-    from trilateral.client.errors import LostContactError
+    from trilateral.common.process.job_client import LostContactError
 
     name = job if isinstance(job, str) else job.name
     on_again = f"to watch it again, run: {_watch_command(name, config)}"

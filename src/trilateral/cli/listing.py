@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from trilateral.cli.progress import facts
 from trilateral.cli.wording import decimal
-from trilateral.client.progress import Progress
 from trilateral.common.base.progress import duration
+from trilateral.common.process.job_progress import Progress
 
 HEADINGS = ("job", "state", "epoch", "round", "loss", "time", "detail")
 

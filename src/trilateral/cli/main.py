@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trilateral.cli import certs, data, estimate, guest, jobs, model, process, state
+from trilateral.cli import certs, data, estimate, guest, jobs, model, process, report, state
 from trilateral.cli.command import public_errors
 
 app = typer.Typer(
@@ -32,6 +32,7 @@ for command in (
     guest.align,
     guest.predict,
     guest.score,
+    report.report,
     state.backup,
     state.restore,
 ):

@@ -4,13 +4,13 @@
     ├── JobFailedError       the job failed
     ├── JobStoppedError      somebody stopped the job
     └── PeerError
-        └── LostContactError the coordinator is away, and the job continues
+        └── LostContactError the coordinator is away, and the job continues; see `trilateral.common.process.job_client`
 
 `trilateral.common.base.errors` has the rest of the tree.
 """
 
-from trilateral.client.progress import Progress
-from trilateral.common.base.errors import PeerError, TrilateralError
+from trilateral.common.base.errors import TrilateralError
+from trilateral.common.process.job_progress import Progress
 
 
 def wrong_type(argument: str, expected: str, value: object) -> TypeError:
@@ -51,7 +51,3 @@ class JobStoppedError(TrilateralError):
     def __init__(self, progress: Progress) -> None:
         super().__init__(f"job {progress.job}: {progress.detail}")
         self.progress = progress
-
-
-class LostContactError(PeerError):
-    """The coordinator no longer reports on a job. The job continues: watch it again once the coordinator is back."""

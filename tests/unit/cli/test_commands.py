@@ -20,7 +20,6 @@ from typer.testing import CliRunner
 from trilateral.cli import follow
 from trilateral.cli.command import ExitCode
 from trilateral.cli.main import app
-from trilateral.client import job_client as client
 from trilateral.client.asynchronous import AsyncSession
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.config.job import JobConfig
@@ -34,6 +33,7 @@ from trilateral.common.pb.v1.jobs_pb2 import (
     JobState,
     JobStatus,
 )
+from trilateral.common.process import job_client as client
 from trilateral.common.rpc.errors import REASON_KEY
 from trilateral.common.rpc.versions import version_metadata
 from trilateral.guest_party.prediction import PredictionCounts
@@ -103,6 +103,12 @@ class FakeCoordinator(jobs_pb2_grpc.JobServiceServicer):
             over = Event()
             context.add_callback(over.set)
             over.wait()
+
+    def ListRounds(
+        self, request: jobs_pb2.ListRoundsRequest, context: grpc.ServicerContext
+    ) -> jobs_pb2.ListRoundsResponse:
+        self._note(context)
+        return jobs_pb2.ListRoundsResponse()
 
     def ResumeJob(
         self, request: jobs_pb2.ResumeJobRequest, context: grpc.ServicerContext

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from trilateral.cli.progress import BarView, LinesView, Pace, facts, progress_view
+from trilateral.cli.progress import BarView, LinesView, facts, progress_view
 from trilateral.cli.wording import decimal
-from trilateral.client.progress import JobState, Progress
 from trilateral.common.base.progress import duration
+from trilateral.common.process.job_progress import JobState, Pace, Progress
 
 
 def training(epoch: int, batch: int, seconds: float, *notes: str) -> Progress:

@@ -1,6 +1,7 @@
 """Tasks on a cluster give the same results as in this process, whatever happens to the workers."""
 
 import asyncio
+import gc
 import logging
 import os
 import socket
@@ -32,6 +33,10 @@ from trilateral.common.trial.development import DevelopmentFiles, write_developm
 SECRET = 271828
 PATIENCE = 60.0
 
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
+"""If a worker dies while a connection to it is set up, CPython leaves the socket open: it has detached the socket from
+the one that it was given, and finds no peer (`ssl.SSLSocket._create`). Dask drops the error, and tries again."""
+
 Vector = NDArray[np.int64]
 
 
@@ -44,6 +49,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> DevelopmentFiles:
 def cluster(files: DevelopmentFiles) -> Iterator[TrialCluster]:
     with trial_cluster(2, files) as cluster:
         yield cluster
+    gc.collect()  # What Dask dropped is then found here, and not in a test of another module.
 
 
 @pytest.fixture(scope="module")

@@ -50,7 +50,7 @@ def test_numbers_may_be_in_scientific_notation(job_file: Path) -> None:
         (
             "colour: red",
             "colour: unknown key; valid keys are algorithm, aligned, batch, cipher, classes, dataset, epochs, "
-            "evaluate_every, folds, holdout, inference, intercept, key_bits, l1, l2, max_score, name, "
+            "evaluate_every, fold_by, folds, holdout, inference, intercept, key_bits, l1, l2, max_score, name, "
             "one_standard_error, path, patience, protocol, search, seed, slots, start_from, task, tolerance",
         ),
         ("epochs: 1.5", "epochs: expected a whole number, not 1.5"),

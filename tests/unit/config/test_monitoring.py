@@ -20,6 +20,7 @@ MONITORING = ROOT / "configs/monitoring"
 DASHBOARD = MONITORING / "grafana/dashboards/trilateral.json"
 SUFFIXES = {"counter": ["_total"], "gauge": [""], "histogram": ["_bucket", "_count", "_sum"]}
 OWN_OF_PROMETHEUS = {"up"}
+KEYWORDS = {"and", "or", "on", "by", "group_left"}
 
 
 def families() -> list[Metric]:
@@ -56,7 +57,7 @@ def names_in(expression: str) -> set[str]:
     bare = re.sub(r'"[^"]*"', "", expression)
     bare = re.sub(r"\{[^}]*\}", "", bare)
     bare = re.sub(r"\b(by|on|without|ignoring) *\([^)]*\)", "", bare)
-    return {name for name in re.findall(r"[a-z_]{2,}(?![a-z_]* *\()", bare) if name not in {"and", "or", "on", "by"}}
+    return {name for name in re.findall(r"[a-z_]{2,}(?![a-z_]* *\()", bare) if name not in KEYWORDS}
 
 
 def test_the_names_in_an_expression_are_found() -> None:

@@ -118,8 +118,8 @@ def test_a_changed_role_changes_the_digest_of_the_table(tmp_path: Path) -> None:
         ({**BY_DATE, "valid_until": "2023-06-30"}, "`valid_until` must be later"),
         ({**BY_DATE, "train_until": "30.06.2023"}, "expected a date such as 2023-12-31"),
         ({**BY_DATE, "train_until": 20230630}, "expected a date such as 2023-12-31"),
-        ({**BY_VALUE, "column": "id"}, "the split and the ID are the same column"),
-        ({**BY_VALUE, "column": "label"}, "the split and the label or its weight are the same column"),
+        ({**BY_VALUE, "column": "id"}, "`split` and `id` name the same column"),
+        ({**BY_VALUE, "column": "label"}, "`split` names the column of the label or of its weight"),
         ({**BY_VALUE, "column": "x"}, "`features` names the split column"),
     ],
 )

@@ -27,6 +27,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.jobs.journal import JOURNAL, Journal
 from trilateral.common.jobs.quota import COUNTER, IdQuota, ScoreQuota
+from trilateral.common.jobs.used_folds import USED_FOLDS
 from trilateral.common.observe.audit import LOG, Audit
 from trilateral.common.observe.audit_chain import verify_chain
 from trilateral.common.process import backup as backup_module
@@ -281,6 +282,21 @@ def test_the_union_of_entries_of_a_ledger_counts(config: ProcessConfig, copy: Pa
     }
 
 
+def test_the_folds_that_are_there_stay_and_those_of_the_copy_come_back_if_there_are_none(
+    config: ProcessConfig, copy: Path
+) -> None:
+    fill(config)
+    folds = config.state / USED_FOLDS
+    folds.write_bytes(b"\xffof the copy")
+    back_up(config, copy)
+    folds.write_bytes(b"\xffof the copy and of a later job")
+    assert not restore(config, copy).undercounts
+    assert folds.read_bytes() == b"\xffof the copy and of a later job"
+    folds.unlink()
+    assert restore(config, copy).undercounts
+    assert folds.read_bytes() == b"\xffof the copy"
+
+
 def test_a_damaged_count_is_reported(config: ProcessConfig, copy: Path) -> None:
     scores = ScoreQuota(make(config.state), 100, lambda: NOON)
     scores.spend(7)
@@ -484,6 +500,7 @@ def test_the_commands(config: ProcessConfig, copy: Path, tmp_path: Path) -> None
     assert code == 0
     digest = text.split()[-1]
     assert run("audit", "verify", "--config", path, "--contains", digest.upper())[0] == 0
+    assert json.loads(run("audit", "verify", "--config", path, "--json")[1])["hash"] == digest
     code, text = run("audit", "verify", "--config", path, "--contains", "abc")
     assert code == 2
     assert text == "error: --contains abc: expected 64 hexadecimal digits, as the process logs them\n"

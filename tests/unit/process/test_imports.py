@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 TABLE_LIBRARIES = {"pyarrow", "nacl"}
-FEW_JOBS_NEED = {"pandas", "scipy", "sklearn", "phe", "matplotlib", "opentelemetry", "rich", "aiohttp"}
+FEW_JOBS_NEED = {"pandas", "scipy", "sklearn", "phe", "matplotlib", "opentelemetry", "rich", "aiohttp", "jinja2"}
 
 SERVER = "import sys, trilateral.cli.main, trilateral.common.config.load, trilateral.{role}.server; print(*sys.modules)"
 

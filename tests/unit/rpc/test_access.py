@@ -107,6 +107,7 @@ MAY_CALL = {
     "JobService/StartJob": {"guest"},
     "JobService/GetJob": {"host", "guest", "coordinator"},
     "JobService/ListJobs": {"host", "guest", "coordinator"},
+    "JobService/ListRounds": {"host", "guest", "coordinator"},
     "JobService/WatchJob": {"host", "guest", "coordinator"},
     "JobService/StopJob": {"guest"},
     "JobService/ResumeJob": {"guest"},

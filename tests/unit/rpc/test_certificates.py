@@ -17,10 +17,10 @@ from cryptography.x509 import load_pem_x509_certificate
 from tests.support import certificates as certificates_of_tests
 from tests.support.certificates import make_identity, new_authority, write_identity
 from tests.support.rpc import plaintext_server
-from trilateral.client import job_client as client_module
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig, TlsConfig
+from trilateral.common.process import job_client as client_module
 from trilateral.common.process import server as server_module
 from trilateral.common.process.server import bind
 from trilateral.common.rpc import certificates as certificates_module

@@ -142,6 +142,7 @@ def ready(draw: st.DrawFn) -> Ready:
         st.floats(0, 1e18),
         starts,
         st.integers(0, 64),
+        st.lists(st.integers(1, 2**31), max_size=100).map(tuple),
     )
     return Ready(draw(counts), n_columns, draw(uint32), draw(st.none() | shares))
 

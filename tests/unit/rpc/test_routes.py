@@ -101,7 +101,7 @@ class Watching:
         for number in (1, 2):
             yield jobs_pb2.WatchJobResponse(status=jobs_pb2.JobStatus(job=request.job, round=number))
 
-    ListJobs = StartJob = StopJob = ResumeJob = GetJob
+    ListJobs = ListRounds = StartJob = StopJob = ResumeJob = GetJob
 
 
 @pytest.fixture

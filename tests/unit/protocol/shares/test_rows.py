@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.shares_rounds import rows_in_order
+from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol.batches import WHOLE_SET, Batch, Batches
 from trilateral.common.protocol.shares.rows import RowPlan, RowRange
 from trilateral.common.shares.layout import BLOCK_ROWS, ROWS
@@ -59,9 +60,37 @@ def test_the_range_of_a_batch_holds_the_rows_of_the_batch(plan: RowPlan, epoch: 
     assert plan.selection(WHOLE_SET).numbers == range(plan.n_sections)
 
 
-@given(st.integers(20, 500), st.integers(2, 20), st.integers(0, 2**63 - 1), st.integers(1, 5))
-def test_a_fold_and_the_rows_outside_of_it_are_all_training_rows(n: int, n_folds: int, seed: int, epoch: int) -> None:
-    plan = RowPlan.of(Batches(n, "all", seed, n_folds=n_folds), 7)
+@st.composite
+def plans_with_folds(draw: st.DrawFn) -> RowPlan:
+    n_train, n_folds, seed = draw(st.integers(20, 500)), draw(st.integers(2, 20)), draw(st.integers(0, 2**63 - 1))
+    job = JobConfig(name="j", dataset="d", protocol="shares", folds=n_folds, seed=seed)
+    folds = None
+    if draw(st.booleans()):
+        random = np.random.default_rng(seed)
+        # Every fold has a row.
+        folds = np.append(np.arange(n_folds), random.geometric(0.4, n_train - n_folds) % n_folds).astype(np.uint8)
+        random.shuffle(folds)
+    return RowPlan.of(Batches.of(job, n_train, folds), 7)
+
+
+@given(plans_with_folds(), st.data())
+def test_rows_are_cut_at_the_ends_of_folds(plan: RowPlan, data: st.DataObject) -> None:
+    groups = st.integers(0, plan.n_rows // ROWS)
+    first, end = sorted(data.draw(st.lists(groups, min_size=2, max_size=2, unique=True)))
+    rows = RowRange(first * ROWS, (end - first) * ROWS)
+    parts = list(plan.by_section(rows))
+    assert sum(part.n_rows for _, part in parts) == rows.n_rows
+    at = rows.first
+    for number, part in parts:
+        section = plan.holdout if number == plan.n_sections else plan.section(number)
+        assert section.first <= part.first == at
+        assert part.end <= section.end
+        at = part.end
+
+
+@given(plans_with_folds(), st.integers(1, 5))
+def test_a_fold_and_the_rows_outside_of_it_are_all_training_rows(plan: RowPlan, epoch: int) -> None:
+    n, n_folds = plan.batches.n_train, plan.batches.n_folds
     order = np.split(rows_in_order(plan), np.cumsum([section.n_real for section in plan.sections])[:-1])
     everything = plan.selection(Batch(epoch))
     assert [each.n_real for each in everything.ranges] == [len(rows) for rows in order]

@@ -6,6 +6,8 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from trilateral.common.base.errors import ProtocolError
+from trilateral.common.base.html import facts_html
+from trilateral.common.base.progress import duration
 from trilateral.common.pb.v1.jobs_pb2 import (
     JOB_STATE_FAILED,
     JOB_STATE_FINISHED,
@@ -94,6 +96,20 @@ class Progress:
     seconds_left: float | None = None
     notes: tuple[str, ...] = ()
 
+    def _repr_html_(self) -> str:
+        """Describe the job in a notebook."""
+        return facts_html(
+            f"job {self.job}",
+            {
+                "state": self.state,
+                "detail": self.detail or None,
+                "round": f"{self.round:,}" if self.round else None,
+                "loss": None if self.loss is None else f"{self.loss:.6g}",
+                "time": duration(self.seconds),
+                "notes": "; ".join(self.notes) or None,
+            },
+        )
+
     @property
     def rounds_done(self) -> int:
         """Number of rounds that belong to an epoch and are complete; with cross-validation, of fits."""
@@ -105,6 +121,11 @@ class Progress:
     def round_done(self) -> float:
         """The part of the round under way that is done, from 0 to 1."""
         return min(self.rows_done / self.n_rows, 1.0) if self.n_rows else 0.0
+
+    @property
+    def doing(self) -> str:
+        """What an unfinished job does or waits for; empty while it trains undisturbed."""
+        return "" if self.state.is_final else self.detail
 
     @property
     def max_rounds(self) -> int:
@@ -145,3 +166,34 @@ def progress_of(status: JobStatus) -> Progress:
         seconds_left=status.seconds_left if status.HasField("seconds_left") else None,
         notes=tuple(status.notes),
     )
+
+
+class Pace:
+    """Estimates how long the remaining rounds take, from the rounds seen so far.
+
+    Two things are left out: the time before the first round seen, which went into keys and data, and rounds in which a
+    party was away.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[int, float] | None = None
+        self._disturbed = False
+        self._n_rounds = 0
+        self._seconds = 0.0
+
+    def seconds_left(self, progress: Progress) -> float | None:
+        """Return an upper bound, because training may converge before the last epoch; None while it is unknown."""
+        if progress.state is not JobState.TRAINING:
+            return None
+        waits = bool(progress.doing)
+        self._disturbed |= waits or progress.attempt > 1
+        done = progress.rounds_done
+        if done and (self._last is None or done > self._last[0]):
+            if self._last is not None and not self._disturbed:
+                self._n_rounds += done - self._last[0]
+                self._seconds += progress.seconds - self._last[1]
+            self._last = done, progress.seconds
+            self._disturbed = waits
+        if waits or self._n_rounds == 0:
+            return None
+        return max(0.0, self._seconds / self._n_rounds * (progress.max_rounds - done))

@@ -9,7 +9,6 @@ from typing import Any, Self
 
 import grpc
 
-from trilateral.client.errors import LostContactError
 from trilateral.common.base.errors import PeerError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
@@ -20,7 +19,7 @@ from trilateral.common.pb.v1.jobs_pb2 import JobStatus
 from trilateral.common.process.health import own_address
 from trilateral.common.rpc.access import call_metadata
 from trilateral.common.rpc.certificates import load_certificates
-from trilateral.common.rpc.channel import new_peer
+from trilateral.common.rpc.channel import Peer, new_peer
 from trilateral.common.rpc.errors import RUN_IT, TRY_AGAIN, StoppingError, from_rpc_error, raised_by_peer, way_out
 from trilateral.common.rpc.versions import check_answer
 
@@ -31,7 +30,12 @@ WATCH_SECONDS = 3600.0
 RETRY_SECONDS = 1.0
 """Time between two attempts to reach a coordinator that is away."""
 
-OnLost = Callable[["LostContactError"], None]
+
+class LostContactError(PeerError):
+    """The coordinator no longer reports on a job. The job continues: watch it again once the coordinator is back."""
+
+
+OnLost = Callable[[LostContactError], None]
 """Called when a watch has lost contact and begins to try again."""
 
 
@@ -53,14 +57,25 @@ class JobClient:
 
     Each method raises PeerError if the coordinator cannot be reached, or the error with which the coordinator
     refuses the call.
+
+    Args:
+        config: the configuration of the caller's process.
+        peer: the coordinator, if the caller has a channel to it already; the client leaves it open.
+
+    Raises:
+        ConfigError: this is the coordinator's own configuration, and it has no fixed port.
     """
 
-    def __init__(self, config: ProcessConfig) -> None:
+    def __init__(self, config: ProcessConfig, peer: Peer | None = None) -> None:
         self._config = config
         self._address = coordinator_address(config)
         self._metadata = call_metadata(config.role)
+        self._given = peer
 
     async def __aenter__(self) -> Self:
+        if self._given is not None:
+            self._peer = self._given
+            return self
         config, certificates = self._config, load_certificates(self._config)
         settings = config.peers.get(Role.COORDINATOR)
         if settings is None:
@@ -73,7 +88,8 @@ class JobClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._peer.close()
+        if self._given is None:
+            await self._peer.close()
 
     async def start(self, job: JobConfig) -> None:
         """Start a job. Its status tells later whether both parties accept it."""
@@ -90,6 +106,18 @@ class JobClient:
         """Return the current status of each job, without notes."""
         response = await self._call("ListJobs", jobs_pb2.ListJobsRequest())
         return list(response.statuses)
+
+    async def rounds(self, job: str, place: int = 0) -> jobs_pb2.ListRoundsResponse:
+        """Return the rounds of a job that are over.
+
+        Args:
+            job: name of the job.
+            place: the place of the last answer; 0 for the first rounds.
+        """
+        response: jobs_pb2.ListRoundsResponse = await self._call(
+            "ListRounds", jobs_pb2.ListRoundsRequest(job=job, place=place)
+        )
+        return response
 
     async def stop(self, job: str) -> None:
         """End a job without a model."""

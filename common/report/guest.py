@@ -1,0 +1,273 @@
+"""What the guest's report of a model says."""
+
+from collections.abc import Sequence
+
+from trilateral.common.data.model.calibration import InterceptOnly, Uncalibrated
+from trilateral.common.data.model.distributions import LARGE
+from trilateral.common.data.model.model_file import Classes, PartyModel
+from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
+from trilateral.common.report import charts
+from trilateral.common.report.bins_section import bins_section
+from trilateral.common.report.contents import (
+    SQUARE,
+    WIDE,
+    Block,
+    Chart,
+    Charts,
+    Facts,
+    Figure,
+    Points,
+    Report,
+    Section,
+    Table,
+    Text,
+    number,
+    pieces,
+)
+from trilateral.common.report.disclosures import disclosures_section
+from trilateral.common.report.job_files import JobFiles
+from trilateral.common.report.later_rows import Later, stability_section
+from trilateral.common.report.model_sections import data_section, settings_section, terms_section, weight_remarks
+from trilateral.common.report.quality import (
+    Evaluated,
+    calibration_section,
+    evaluated_sets,
+    key_figures,
+    quality_section,
+    threshold_section,
+)
+from trilateral.common.report.training import traffic_table, training_section
+
+FEW_POSITIVE = 100
+"""With fewer rows of the rarer label, figures of a set are rough (Collins, Ogundimu and Altman 2016, Sample size
+considerations for the external validation of a multivariable prognostic model)."""
+
+
+def guest_report(files: JobFiles, model: PartyModel, later: Later) -> Report:
+    """Return the report of a model at the guest.
+
+    Args:
+        files: the files of the job.
+        model: the guest's part.
+        later: what is known about rows after the training.
+    """
+    sets = evaluated_sets(model)
+    if later.evaluated is not None:
+        sets = [*sets, later.evaluated]
+    sections = [
+        Section("summary", "Summary", _summary(model, sets, later)),
+        data_section(model),
+        *(_of_classes(model, model.classes) if model.classes is not None else _of_scores(model, sets)),
+        bins_section(model),
+        search_section(model),
+        stability_section(model, later),
+        _training(files),
+        disclosures_section(files),
+        settings_section(files),
+    ]
+    figures = key_figures(sets[0]) if sets and model.classes is None else _class_figures(model.classes)
+    return Report(
+        title=f"Model {files.job}",
+        role="guest",
+        lead="A logistic regression on the columns of two organisations, as the guest sees it: the quality of the whole"
+        " model, and the guest's own part of it.",
+        figures=figures,
+        sections=[each for each in sections if each is not None],
+        identity=identity(files),
+    )
+
+
+def identity(files: JobFiles) -> list[tuple[str, str]]:
+    """Return what tells a report from others."""
+    facts = [("job", files.job), ("run", files.run_id)]
+    if files.ended:
+        facts.append(("ended", files.ended))
+    return facts
+
+
+def _of_scores(model: PartyModel, sets: Sequence[Evaluated]) -> list[Section | None]:
+    if not sets:
+        none = Text("The job had no hold-out rows, so the quality of the model is not known.")
+        return [
+            Section("quality", "Ranking", [none]),
+            calibration_section(model, sets),
+            terms_section(model),
+        ]
+    return [
+        quality_section(sets),
+        calibration_section(model, sets),
+        threshold_section(model, sets[0]),
+        terms_section(model),
+    ]
+
+
+def _of_classes(model: PartyModel, classes: Classes) -> list[Section | None]:
+    """Describe the model of each class against the rest."""
+    names = classes.names or []
+    sections: list[Section | None] = []
+    metrics = classes.metrics
+    if metrics is not None:
+        rows = [
+            (name, *(f"{n:,}" if n >= MIN_ROWS else f"< {MIN_ROWS}" for n in counts), number(auc, 3))
+            for name, counts, auc in zip(names, metrics.confusion, metrics.auc, strict=True)
+        ]
+        table = Table(
+            "Hold-out rows of each class, by the class with the highest probability",
+            ("class", *names, "AUC"),
+            rows,
+            note="AUC: of the class against the rest.",
+        )
+        sections.append(Section("quality", "Classes", [table]))
+    for place, (name, part) in enumerate(zip(names, model.parts, strict=True), 1):
+        prefix = f"class-{place}-"
+        drawn = []
+        for each in evaluated_sets(part)[:1]:
+            if each.groups is not None:
+                drawn = _class_charts(each, prefix)
+        of_class = terms_section(part, prefix=prefix, title=f"Class {name} against the rest")
+        blocks: list[Block] = [Charts(drawn), *of_class.blocks] if drawn else [*of_class.blocks]
+        sections.append(Section(of_class.name, of_class.title, blocks))
+    return sections
+
+
+def _class_charts(each: Evaluated, prefix: str) -> list[Chart]:
+    groups, auc = each.groups, each.metrics.auc
+    if groups is None:
+        return []
+    return [
+        Chart(f"{prefix}roc", "ROC curve", lambda axes: charts.draw_roc(axes, groups, auc=auc), height=SQUARE),
+        Chart(f"{prefix}scores", "Scores by label", lambda axes: charts.draw_distribution(axes, groups), height=SQUARE),
+    ]
+
+
+def _class_figures(classes: Classes | None) -> list[Figure]:
+    if classes is None or classes.metrics is None:
+        return []
+    metrics = classes.metrics
+    return [
+        Figure("Accuracy", number(metrics.accuracy, 3)),
+        Figure("Log loss", number(metrics.log_loss, 3)),
+        Figure("Classes", f"{len(metrics.auc)}"),
+        Figure("Rows", f"{metrics.n_rows:,}", "hold-out rows"),
+    ]
+
+
+def search_section(model: PartyModel) -> Section | None:
+    """Describe the penalties that a cross-validation has compared; None without one."""
+    if not model.search:
+        return None
+    search = model.search
+    rows = [
+        (
+            number(each.l1, 6),
+            number(each.l2, 6),
+            number(each.loss, 5),
+            number(each.standard_error, 5),
+            number(each.n_terms, 1),
+            "chosen" if each.chosen else "",
+        )
+        for each in search
+    ]
+    return Section(
+        "search",
+        "Choice of the penalty",
+        [
+            Charts(
+                [
+                    Chart(
+                        "path", "Penalties by cross-validation", lambda axes: charts.draw_path(axes, search), width=WIDE
+                    )
+                ]
+            ),
+            Table(
+                f"Cross-validation with {model.job.folds} folds",
+                ("l1", "l2", "log loss", "std. error", "columns", ""),
+                rows,
+                n_texts=0,
+                note="Columns: training columns of both parties with a weight other than 0, as a mean over the folds.",
+            ),
+        ],
+    )
+
+
+def _training(files: JobFiles) -> Section | None:
+    section = training_section(files)
+    traffic = traffic_table(files)
+    if section is None or traffic is None:
+        return section
+    return Section(section.name, section.title, [*section.blocks, traffic])
+
+
+def _summary(model: PartyModel, sets: Sequence[Evaluated], later: Later) -> list[Block]:
+    job, data = model.job, model.data
+    statements = [
+        f"Trained on {data.n_train:,} rows under the protocol {job.protocol}, with the {job.loss_name}:"
+        f" {model.rounds:,} rounds. Training ended because {model.reason}."
+        if model.reason
+        else f"Trained on {data.n_train:,} rows under the protocol {job.protocol}: {model.rounds:,} rounds."
+    ]
+    if sets and sets[0].metrics.auc is not None and model.classes is None:
+        statements.append(
+            f"On the {sets[0].title}, a positive row has a higher score than a negative one in"
+            f" {sets[0].metrics.auc:.1%} of all pairs."
+        )
+    remarks = _remarks(model, sets, later)
+    return pieces(
+        *(Text(each) for each in statements),
+        Facts(
+            "The model at a glance",
+            [
+                ("terms of the guest", f"{len(model.weights):,}"),
+                ("loss on the training rows, penalty included", number(model.loss, 6)),
+                ("algorithm", job.algorithm.name),
+                ("penalty", f"l1 {job.l1:g}, l2 {job.l2:g}" if job.is_penalised else "none"),
+            ],
+        ),
+        Text("For a reviewer to look at:") if remarks else None,
+        Points(remarks) if remarks else Text("The report has found nothing unusual. It does not replace a review."),
+    )
+
+
+def _remarks(model: PartyModel, sets: Sequence[Evaluated], later: Later) -> list[str]:
+    """Return what a reviewer should look at."""
+    remarks = []
+    if model.job.protocol == "paillier":
+        remarks.append(
+            "The training minimised the Taylor loss, so that scores are not log-odds: use the calibrated probabilities."
+        )
+    if not sets:
+        remarks.append("There are no hold-out rows: nothing says how good the model is on other rows.")
+    for each in sets:
+        rarer = min(each.metrics.n_positive, each.metrics.n_rows - each.metrics.n_positive)
+        if rarer < FEW_POSITIVE:
+            remarks.append(f"Few rows of the rarer label on the {each.title}: the figures are rough.")
+    if isinstance(model.calibration, InterceptOnly | Uncalibrated) and model.classes is None:
+        remarks.append(f"Probabilities are {model.calibration_summary}.")
+    if model.job.patience is not None:
+        remarks.append(
+            "The hold-out rows also decided when the training stopped, so that their figures are slightly too good."
+        )
+    remarks += _falls(sets)
+    remarks += weight_remarks(model)
+    large = [name for name, value in later.shift.csi.items() if value >= LARGE]
+    if large:
+        remarks.append(f"Large shift since the training: {', '.join(large)}.")
+    if later.shift.psi is not None and later.shift.psi >= LARGE:
+        remarks.append("Large shift of the score since the training.")
+    if model.left_out:
+        n = len(model.left_out)
+        remarks.append(f"{n:,} {'column has' if n == 1 else 'columns have'} no weight; see Data and preparation.")
+    return remarks
+
+
+def _falls(sets: Sequence[Evaluated]) -> list[str]:
+    """Return a remark for each set on which the AUC is below the interval of the first set."""
+    first = sets[0].intervals.auc if sets and sets[0].intervals is not None else None
+    if first is None:
+        return []
+    return [
+        f"The AUC on the {each.title}, {number(each.metrics.auc, 3)}, is below the 95% interval of that on the"
+        f" {sets[0].title}."
+        for each in sets[1:]
+        if each.metrics.auc is not None and each.metrics.auc < first[0]
+    ]

@@ -1,0 +1,346 @@
+"""The quality of a whole model in the guest's report: ranking, probabilities, and what follows from a threshold."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trilateral.common.data.model.assessment import EvaluatedSet
+from trilateral.common.data.model.calibration import AnyCalibration, InterceptOnly, Isotonic, Platt, calibrate
+from trilateral.common.data.model.intervals import Intervals
+from trilateral.common.data.model.model_file import PartyModel
+from trilateral.common.data.model.score_groups import ScoreGroups
+from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
+from trilateral.common.protocol.evaluation import HoldoutMetrics
+from trilateral.common.report import charts
+from trilateral.common.report.contents import (
+    SQUARE,
+    Block,
+    Chart,
+    Charts,
+    Facts,
+    Figure,
+    Section,
+    Table,
+    Text,
+    Thresholds,
+    interval,
+    number,
+    pieces,
+    share,
+)
+
+NAMES = {
+    "holdout": "hold-out rows",
+    "valid": "validation set",
+    "test": "test set",
+    "out_of_time": "out-of-time set",
+}
+N_ROWS = 15
+"""Thresholds in the table."""
+TOO_FEW = (
+    f"These rows have no charts: a chart needs at least two groups of neighbouring scores with {MIN_ROWS} rows of each"
+    " label."
+)
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The quality on some rows."""
+
+    name: str
+    """Identifies the rows in the page; letters, digits and hyphens."""
+    title: str
+    metrics: HoldoutMetrics
+    groups: ScoreGroups | None
+    intervals: Intervals | None = None
+
+    @classmethod
+    def of(cls, evaluated: EvaluatedSet) -> "Evaluated":
+        """Return the quality on an evaluation set."""
+        return cls(
+            evaluated.name.replace("_", "-"),
+            NAMES.get(evaluated.name, evaluated.name),
+            evaluated.metrics,
+            evaluated.score_groups,
+            evaluated.intervals,
+        )
+
+
+def evaluated_sets(model: PartyModel) -> list[Evaluated]:
+    """Return the evaluation sets of a model; those of an older file have figures only."""
+    if model.evaluation_sets:
+        return [Evaluated.of(each) for each in model.evaluation_sets]
+    return [] if model.metrics is None else [Evaluated("holdout", NAMES["holdout"], model.metrics, None)]
+
+
+def key_figures(evaluated: Evaluated) -> list[Figure]:
+    """Return the figures at the top of a report."""
+    metrics, ends = evaluated.metrics, evaluated.intervals
+    figures = [
+        Figure("AUC", number(metrics.auc, 3), _note(interval(ends.auc if ends else None))),
+        Figure("Gini", number(metrics.gini, 3), _note(interval(ends.gini if ends else None))),
+        Figure("KS", number(metrics.ks, 3), _note(interval(ends.ks if ends else None))),
+        Figure("Log loss", number(metrics.log_loss, 3), _note(interval(ends.log_loss if ends else None))),
+        Figure("Brier score", number(metrics.brier, 3), _note(interval(ends.brier if ends else None))),
+    ]
+    return [*figures, Figure("Rows", f"{metrics.n_rows:,}", evaluated.title)]
+
+
+def _note(ends: str) -> str:
+    return f"95%: {ends}" if ends else ""
+
+
+def quality_section(sets: Sequence[Evaluated], *, prefix: str = "") -> Section:
+    """Describe how well the model ranks rows.
+
+    Args:
+        sets: the evaluated rows, at least one.
+        prefix: begins the names of charts and sections, if the report has several models.
+    """
+    blocks: list[Block] = [
+        _figures_table(sets),
+        Text(
+            "AUC: the probability that a positive row has a higher score than a negative one."
+            " Gini: 2 AUC \N{MINUS SIGN} 1. KS: the largest gap between the shares of both labels up to a score."
+            " Log loss and Brier score judge the calibrated probabilities; lower is better. Intervals come from the"
+            " bootstrap: they say how much chance there is in the choice of the rows, and not in the model."
+        ),
+    ]
+    parts = [Section(f"{prefix}quality-{each.name}", _capital(each.title), _ranking(each, prefix)) for each in sets]
+    return Section(f"{prefix}quality", "Ranking", blocks, parts)
+
+
+def _figures_table(sets: Sequence[Evaluated]) -> Table:
+    names = (("auc", "AUC"), ("gini", "Gini"), ("ks", "KS"), ("log_loss", "log loss"), ("brier", "Brier score"))
+    rows = [[title, *(_figure(each, name) for each in sets)] for name, title in names]
+    metrics = [each.metrics for each in sets]
+    rows.append(["accuracy", *(f"{number(each.accuracy)} at {each.threshold:g}" for each in metrics)])
+    rows.append(["rows", *(f"{each.n_rows:,}" for each in metrics)])
+    rows.append(["positive rows", *map(_rate, metrics)])
+    return Table("Figures with 95% intervals", ("figure", *(each.title for each in sets)), rows)
+
+
+def _figure(evaluated: Evaluated, name: str) -> str:
+    ends = interval(None if evaluated.intervals is None else getattr(evaluated.intervals, name), 4)
+    figure = number(getattr(evaluated.metrics, name))
+    return f"{figure} ({ends})" if ends else figure
+
+
+def _rate(metrics: HoldoutMetrics) -> str:
+    rarer = min(metrics.n_positive, metrics.n_rows - metrics.n_positive)
+    return f"fewer than {MIN_ROWS} rows of a label" if rarer < MIN_ROWS else share(metrics.n_positive / metrics.n_rows)
+
+
+def _ranking(each: Evaluated, prefix: str) -> list[Block]:
+    groups = each.groups
+    if groups is None:
+        return [Text(TOO_FEW)]
+    name = f"{prefix}{each.name}"
+    auc = each.metrics.auc
+    return [
+        Charts(
+            [
+                Chart(f"{name}-roc", "ROC curve", lambda axes: charts.draw_roc(axes, groups, auc=auc), height=SQUARE),
+                Chart(
+                    f"{name}-pr",
+                    "Precision and recall",
+                    lambda axes: charts.draw_precision_recall(axes, groups),
+                    height=SQUARE,
+                ),
+                Chart(
+                    f"{name}-ks",
+                    "Kolmogorov-Smirnov",
+                    lambda axes: charts.draw_ks(axes, groups),
+                    note=f"Between groups of scores; between all rows, KS is {number(each.metrics.ks, 3)}.",
+                ),
+                Chart(f"{name}-scores", "Scores by label", lambda axes: charts.draw_distribution(axes, groups)),
+                Chart(f"{name}-gain", "Cumulative gain", lambda axes: charts.draw_gain(axes, groups)),
+                Chart(f"{name}-lift", "Cumulative lift", lambda axes: charts.draw_lift(axes, groups)),
+            ]
+        ),
+        _bands(groups, each.title),
+    ]
+
+
+def _bands(groups: ScoreGroups, title: str) -> Table:
+    """Return the rows by tenths of the score, as reviewers of scorecards expect them."""
+    some = groups.merged(10)
+    n_rows, positive = some.n_rows, np.array(some.n_positive)
+    found, passed = 0, 0
+    rows = []
+    for place in range(len(positive))[::-1]:
+        found, passed = found + int(positive[place]), passed + int(n_rows[place])
+        rate = float(positive[place] / n_rows[place])
+        above = number(some.bounds[place - 1], 3) if place else "\N{EN DASH}"
+        rows.append(
+            (
+                above,
+                f"{n_rows[place]:,}",
+                f"{positive[place]:,}",
+                share(rate),
+                share(some.mean_probability[place]),
+                number(rate / groups.rate, 2),
+                share(passed / int(n_rows.sum())),
+                share(found / int(positive.sum())),
+            )
+        )
+    return Table(
+        f"Bands of the score, the highest first: {title}",
+        ("score above", "rows", "positive", "rate", "predicted", "lift", "rows so far", "positive so far"),
+        rows,
+        n_texts=0,
+        note=f"About equal numbers of rows; each band has at least {MIN_ROWS} rows of each label.",
+    )
+
+
+def calibration_section(model: PartyModel, sets: Sequence[Evaluated], *, prefix: str = "") -> Section:
+    """Describe how good the probabilities are; see `quality_section`."""
+    rows = []
+    if model.calibration is not None:
+        rows.append(("probability p of a score u", formula(model.calibration)))
+    if model.calibration_summary is not None:
+        rows.append(("probabilities are", model.calibration_summary))
+    if model.calibration_report is not None:
+        rows.append(("log loss without calibration", number(model.calibration_report.before.log_loss)))
+        rows.append(("log loss with calibration", number(model.calibration_report.after.log_loss)))
+    drawn = [each for each in sets if each.groups is not None]
+    blocks: list[Block] = [Facts("The map from scores to probabilities", rows)]
+    if drawn:
+        blocks.append(
+            Charts([_calibration_chart(each.groups, each, prefix) for each in drawn if each.groups is not None])
+        )
+        blocks.append(
+            Text(
+                "Each point is a group of rows in order of their score. Where the bar of a point crosses the diagonal,"
+                " the observed rate agrees with the predicted probability, up to chance (95% intervals by Wilson). On"
+                " the first set, each probability comes from a map that was fitted without the row."
+            )
+        )
+        blocks += [_calibration_table(each.groups, each.title) for each in drawn if each.groups is not None]
+    return Section(f"{prefix}calibration", "Probabilities", blocks)
+
+
+def _calibration_chart(groups: ScoreGroups, each: Evaluated, prefix: str) -> Chart:
+    title = f"Calibration: {each.title}"
+    return Chart(
+        f"{prefix}{each.name}-calibration", title, lambda axes: charts.draw_calibration(axes, groups), height=SQUARE
+    )
+
+
+def _calibration_table(groups: ScoreGroups, title: str) -> Table:
+    points = groups.calibration()
+    rows = [
+        (f"{n:,}", share(predicted), share(observed), f"{low:.1%} to {high:.1%}")
+        for predicted, observed, low, high, n in zip(*points, strict=True)
+    ]
+    return Table(
+        f"Predicted and observed rates: {title}", ("rows", "predicted", "observed", "95% interval"), rows, n_texts=0
+    )
+
+
+def threshold_section(model: PartyModel, evaluated: Evaluated, *, prefix: str = "") -> Section | None:
+    """Describe what follows from each threshold on the probability; None without groups.
+
+    Args:
+        model: the guest's part.
+        evaluated: the rows.
+        prefix: see `quality_section`.
+    """
+    groups = evaluated.groups
+    if groups is None or model.calibration is None:
+        return None
+    bounds = np.array(groups.bounds)
+    probability = calibrate(bounds, model.calibration)
+    positive, negative = (np.array(each) for each in (groups.n_positive, groups.n_negative))
+    above = [np.cumsum(each[::-1])[::-1][1:] for each in (positive, negative)]
+    t = evaluated.metrics.threshold
+    first = int(np.argmin(np.abs(probability - t)))
+    false_negative = round((1 - t) / t, 6)
+    table = _threshold_table(groups, probability.tolist(), false_negative)
+    return Section(
+        f"{prefix}threshold",
+        "Thresholds and costs",
+        pieces(
+            Text(
+                f"On the {evaluated.title}, rows with a probability above the threshold count as predicted positive."
+                " If the probabilities are right, the costs are lowest at the threshold c / (c + d), for the cost c of"
+                " a false positive and d of a false negative."
+            ),
+            Thresholds(
+                probability=[float(f"{each:.6g}") for each in probability],
+                score=groups.bounds,
+                true_positive=above[0].tolist(),
+                false_positive=above[1].tolist(),
+                n_positive=int(positive.sum()),
+                n_negative=int(negative.sum()),
+                first=first,
+                cost_false_positive=1.0,
+                cost_false_negative=false_negative,
+                table=table,
+            ),
+        ),
+    )
+
+
+def _threshold_table(groups: ScoreGroups, probability: Sequence[float], cost_false_negative: float) -> Table:
+    places = np.unique(np.linspace(0, len(probability) - 1, min(N_ROWS, len(probability))).round().astype(int))
+    n_rows = int(groups.n_rows.sum())
+    rows = []
+    for place in places.tolist():
+        found = groups.confusion(place)
+        above = found.true_positive + found.false_positive
+        cost = (found.false_positive + cost_false_negative * found.false_negative) / n_rows
+        rows.append(
+            (
+                number(probability[place], 3),
+                share(above / n_rows),
+                f"{found.true_positive:,}",
+                f"{found.false_positive:,}",
+                f"{found.false_negative:,}",
+                f"{found.true_negative:,}",
+                share(found.true_positive / above),
+                share(found.true_positive / (found.true_positive + found.false_negative)),
+                share(found.false_positive / (found.false_positive + found.true_negative)),
+                number(cost, 3),
+            )
+        )
+    return Table(
+        "Confusion matrices at several thresholds",
+        (
+            "threshold",
+            "rows above",
+            "true positive",
+            "false positive",
+            "false negative",
+            "true negative",
+            "precision",
+            "recall",
+            "false positive rate",
+            "cost per row",
+        ),
+        rows,
+        n_texts=0,
+        note=f"Costs: 1 for a false positive, {cost_false_negative:g} for a false negative.",
+    )
+
+
+def formula(calibration: AnyCalibration) -> str:
+    """Return the map from scores to probabilities."""
+    match calibration:
+        case Platt(a=a, b=b):
+            return f"p = 1 / (1 + exp(-({a:.6g} u {_signed(b)})))"
+        case Isotonic(thresholds=thresholds):
+            return f"isotonic: linear between {len(thresholds):,} points"
+        case InterceptOnly(b=b):
+            return f"p = 1 / (1 + exp(-(u {_signed(b)})))"
+        case _:
+            return "p = 1 / (1 + exp(-u))"
+
+
+def _signed(value: float) -> str:
+    return f"{'+' if value >= 0 else '-'} {abs(value):.6g}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
