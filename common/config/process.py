@@ -122,6 +122,12 @@ class PeerConfig(Settings):
         return (self.name or split_address(self.address)[0]).lower()
 
 
+def _check_client(name: str) -> str:
+    if name in set(Role):
+        raise ValueError(f"{name} is a role: list the names in the certificates of the people who may open the page")
+    return _check_name(name).lower()
+
+
 def _check_operator(entry: str) -> str:
     """Accept a role or a certificate name. The dot tells a name from a misspelt role."""
     if entry in set(Role):
@@ -167,6 +173,9 @@ DailyLimit = Annotated[
 ]
 """How much may happen in one day of UTC: a number, or `unlimited`."""
 
+MAX_REASONS = 10
+"""The most reasons of a row, for each party."""
+
 HOST_POLICY = (
     "min_rows_per_equation",
     "share_holdout_scores",
@@ -174,6 +183,7 @@ HOST_POLICY = (
     "allow_prediction",
     "max_scores_a_day",
     "min_columns_per_point",
+    "max_reasons",
     "share_bins",
 )
 """Options of `Policy` that only the host may set."""
@@ -273,6 +283,11 @@ class Policy(Settings):
     A point is one set of the host's weights with which rows were scored for the guest: the result of a job, or an
     evaluation. Each gives the guest one more linear function of every row that it scores. With the default, a host with
     13 columns gives scores at 5 points: 13 / 3, rounded up. The same model counts once, however often it predicts."""
+    max_reasons: Annotated[int, Field(ge=0, le=MAX_REASONS)] = 0
+    """Host only: the most reason codes of a row that the guest may have beside u_A: labels from `reason_labels` of the
+    dataset, of those of the host's columns that raise u_A most. Each code of a row counts as one more score under
+    `max_scores_a_day`, and each code of a model as one more point under `min_columns_per_point`. A label of a column of
+    few values may tell the guest the value. With 0, the guest gets no code."""
     share_bins: Literal["none", "guest"] = "none"
     """Host only: who may see the labels in this party's bins, without the names of columns and the bounds of bins. With
     `guest`, a bins job shows the guest, for each fine bin of at most 20 in a column, its number of rows and how many of
@@ -359,6 +374,9 @@ class Precomputed(Settings):
     """Name of the job that trained the model."""
     dataset: JobName
     """Name of one of the `datasets`."""
+    reasons: Annotated[int, Field(ge=0, le=MAX_REASONS)] = 0
+    """The reason codes of each row, at most `policy.max_reasons`. Each ID that the guest asks for counts as one score
+    more for each of them, whether or not the guest uses them."""
 
 
 def _check_loopback(address: str) -> str:
@@ -384,6 +402,21 @@ class OnlineConfig(Settings):
     max_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 100.0
     """Guest only: the most IDs that this process asks the host for in a second, over all callers. It keeps a program
     that runs wild from spending the host's daily limit. Twice as many may come at once after a quiet second."""
+
+
+class UiConfig(Settings):
+    """A page in the browser that shows what this process does: its jobs, their rounds, its checks and its audit log."""
+
+    listen: ListenAddress | None = None
+    """The address that serves the page, such as 127.0.0.1:8080. By default there is no page. Without `clients`, only a
+    loopback address is accepted, and every program and every user of this machine can read the page."""
+    clients: Annotated[list[Annotated[str, AfterValidator(_check_client)]], Field(max_length=100)] = Field(default=[])
+    """Subject alternative names of the certificates that may open the page, issued by an authority in
+    `tls.authorities`. With at least one, the page is served under TLS with this process's certificate, and the browser
+    must show such a certificate. The certificates of the peers do not open the page."""
+    allow_changes: bool = False
+    """Whether the page can start, stop and resume jobs, as far as the coordinator's `operators` permit it to this
+    process. Under TLS it needs `clients`."""
 
 
 class ProcessConfig(Settings):
@@ -425,6 +458,8 @@ class ProcessConfig(Settings):
     """OpenTelemetry traces."""
     online: OnlineConfig = OnlineConfig()
     """Host and guest only: scores of single rows."""
+    ui: UiConfig = UiConfig()
+    """A page in the browser that shows what this process does."""
 
     @field_validator("listen")
     @classmethod
@@ -526,6 +561,34 @@ class ProcessConfig(Settings):
         if len({(each.job, each.dataset) for each in online.precompute}) < len(online.precompute):
             raise ValueError("`precompute` has an entry twice: remove one of them")
         return online
+
+    @field_validator("ui")
+    @classmethod
+    def _check_ui(cls, ui: UiConfig, info: ValidationInfo) -> UiConfig:
+        if info.data.get("plaintext") and ui.clients:
+            raise ValueError("there are no certificates with `plaintext: true`: remove `clients`, or use `tls` instead")
+        if ui.listen is not None and not ui.clients and not is_loopback_address(ui.listen):
+            raise ValueError(
+                "`listen` is not a loopback address: list in `clients` whose certificates may open the page, or use "
+                "localhost, 127.0.0.1 or [::1], such as 127.0.0.1:8080"
+            )
+        if ui.allow_changes and not ui.clients and not info.data.get("plaintext"):
+            raise ValueError(
+                "`allow_changes` lets whoever opens the page start and stop jobs: list in `clients` whose certificates "
+                "may open it"
+            )
+        for role, peer in info.data.get("peers", {}).items():
+            if peer.certificate_name in ui.clients:
+                raise ValueError(
+                    f"{peer.certificate_name} in `clients` is the name of the {role}, another organisation: remove it"
+                )
+        if ui.listen is not None and info.data.get("role") is Role.COORDINATOR:
+            own = info.data.get("listen", "")
+            if own.endswith(":0"):
+                raise ValueError(
+                    f"the page asks the coordinator at `listen`, but {own} leaves its port open: set a port"
+                )
+        return ui
 
     @model_validator(mode="after")
     def _check_security(self) -> "ProcessConfig":

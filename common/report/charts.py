@@ -24,6 +24,7 @@ from trilateral.common.data.model.model_file import ComparedPenaltyRow, PartyMod
 from trilateral.common.data.model.score_groups import Curve, ScoreGroups
 from trilateral.common.report.drawing import (
     FIRST,
+    MAX_BINS,
     MAX_ROWS,
     PALETTE,
     REFERENCE,
@@ -42,8 +43,6 @@ from trilateral.common.report.drawing import (
     unit_square,
 )
 
-MAX_BINS = 40
-"""Bins of a column in a chart."""
 _MAX_POINTS = 1000
 """Rounds of a curve that are drawn one by one. With more, each of 500 stretches shows its least and largest loss."""
 _MAX_SPREAD = 30.0

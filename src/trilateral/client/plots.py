@@ -10,6 +10,7 @@ from trilateral.common.base.errors import ConfigError, DataError
 from trilateral.common.data.model.bin_figures import bin_figures
 from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 from trilateral.common.report import charts
+from trilateral.common.report.drawing import MAX_BINS
 from trilateral.common.report.job_files import read_path
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class Plots:
             have = f"these have: {', '.join(by_column)}" if by_column else "the model has no columns in bins"
             raise ConfigError(f"the column {column!r} has no bins: {have}")
         found = by_column[column]
-        size = 6.4, charts.rows_height(len(found), charts.MAX_BINS)
+        size = 6.4, charts.rows_height(len(found), MAX_BINS)
         return self._draw(ax, "bins", size, lambda axes: charts.draw_bins(axes, found))
 
     def loss(self, ax: Axes | None = None, *, losses: Mapping[int, float | None] | None = None) -> Axes:
