@@ -45,14 +45,15 @@ def overview(model: PartyModel) -> list[Block]:
     job = model.job
     return [
         Text(
-            f"Trained on {model.data.n_train:,} rows under the protocol {job.protocol}, with the {job.loss_name}:"
-            f" {model.rounds:,} rounds. Training ended because {model.reason}."
+            f"Trained on {model.data.n_train:,} rows under the protocol {job.protocol}, with the {job.loss_name},"
+            f" in {model.rounds:,} rounds."
         ),
         Facts(
             "The model at a glance",
             [
                 ("own terms", f"{len(model.weights):,}"),
                 ("loss of the whole model on the training rows, penalty included", number(model.loss, 6)),
+                ("why the training ended", model.reason),
                 ("algorithm", job.algorithm.name),
                 ("penalty", f"l1 {job.l1:g}, l2 {job.l2:g}" if job.is_penalised else "none"),
             ],
