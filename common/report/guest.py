@@ -177,7 +177,7 @@ def search_section(model: PartyModel) -> Section | None:
             ),
             Table(
                 f"Cross-validation with {model.job.folds} folds",
-                ("l1", "l2", "log loss", "std. error", "columns", ""),
+                ("l1", "l2", "log loss", "std. error", "columns", "choice"),
                 rows,
                 n_texts=0,
                 note="Columns: training columns of both parties with a weight other than 0, as a mean over the folds.",
