@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 import yaml
+from trilateral.client.job_client import JobClient
 
 from tests.support.three_servers import lenient
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.load import load_process_config
