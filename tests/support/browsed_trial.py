@@ -18,6 +18,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.config.load import load_process_config
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.common.process.job_client import JobClient
 from trilateral.common.trial.localhost import LocalProcesses, free_addresses, process_settings
 
 T = TypeVar("T")

@@ -106,7 +106,7 @@ def test_a_terminal_shows_the_trace_under_the_bar_and_a_log_at_the_end(tmp_path:
 
 def test_a_terminal_without_unicode_gets_no_bars(tmp_path: Path) -> None:
     class Ascii(io.StringIO):
-        encoding = "ascii"  # type: ignore[assignment]
+        encoding = "ascii"
 
     console = Console(file=Ascii(), width=100, force_terminal=True, color_system=None)
     with BarView(console, trace=Trace(JobFolder(tmp_path, "first"), Role.GUEST, {1: 0.7})) as view:
