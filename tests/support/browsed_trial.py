@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 import yaml
-from trilateral.client.job_client import JobClient
 
 from tests.support.three_servers import lenient
 from trilateral.common.base.roles import PARTIES, Role
