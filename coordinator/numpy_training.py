@@ -149,19 +149,14 @@ def train_plain(
                 holdout_loss = logistic.logistic_loss(holdout[0] @ w, holdout[1])
             else:
                 holdout_loss = disclosed_log_loss(_scores_at_guest(holdout[0], w, n_host), holdout[1])
-        information = _information(columns, scores, sample_weights) if plan.information else None
+        if plan.information:
+            return Observation(loss, slope * len(X), information=_information(columns, scores, sample_weights))
         curvature = None
         if plan.direction is not None:
             X = columns[batches.curvature_rows(plan.batch, plan.curvature_draw)]
             curvature = taylor.hessian_product(X, plan.direction) + penalty_hessian @ plan.direction
-        return Observation(
-            loss,
-            slope if plan.gradient else None,
-            curvature,
-            holdout_loss,
-            information,
-            measure(scores, y).auc if job.choose == "auc" and plan.batch.held_out else None,
-        )
+        auc = measure(scores, y).auc if job.choose == "auc" and plan.batch.held_out else None
+        return Observation(loss, slope if plan.gradient else None, curvature, holdout_loss, auc=auc)
 
     training = Training(
         job,

@@ -130,6 +130,7 @@ class Rounds:
             self._n_batches,
             computation.is_in_range,
             computation.gradient_error,
+            is_measurable=computation.is_measurable,
             is_weighted=computation.is_weighted,
             penalty=computation.penalty,
             fold_sizes=computation.fold_sizes,

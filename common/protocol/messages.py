@@ -67,16 +67,34 @@ class Kind(StrEnum):
     UNWEIGHTED_SLOPES = "unweighted_slopes"
     """In the step of inference with sample weights, the host's share of the slopes under a mask; host to guest."""
     MASKED_SLOPES = "masked_slopes"
-    """In the step of inference, a party's share of the slopes under a mask; each party to the other."""
+    """In the step of inference, a party's shares of the slopes and of the residual, under masks; each party to the
+    other."""
     ROUNDED_SLOPES = "rounded_slopes"
     """The same of the rounded slopes, under another mask; each party to the other."""
     SLOPE_COLUMNS = "slope_columns"
     """In the step of inference, a share of the products of slopes and columns under a mask; from the party with fewer
     columns to the other."""
+    FINE_COLUMNS = "fine_columns"
+    """In the step of inference, X - U under masks of the attempt, for columns that are rounded more finely; each party
+    to the other."""
+    UNWEIGHTED_RESIDUAL = "unweighted_residual"
+    """In the step of inference with sample weights, the host's share of the rounded residual under a mask; host to
+    guest."""
+    ROUNDED_RESIDUAL = "rounded_residual"
+    """In the step of inference, a party's share of the rounded residual under a mask; each party to the other."""
 
 
 SLOPE_KINDS = frozenset(
-    {Kind.DEALT_SLOPES, Kind.UNWEIGHTED_SLOPES, Kind.MASKED_SLOPES, Kind.ROUNDED_SLOPES, Kind.SLOPE_COLUMNS}
+    {
+        Kind.DEALT_SLOPES,
+        Kind.UNWEIGHTED_SLOPES,
+        Kind.MASKED_SLOPES,
+        Kind.ROUNDED_SLOPES,
+        Kind.SLOPE_COLUMNS,
+        Kind.FINE_COLUMNS,
+        Kind.UNWEIGHTED_RESIDUAL,
+        Kind.ROUNDED_RESIDUAL,
+    }
 )
 """The kinds of the step of inference alone."""
 ELEMENT_KINDS = SLOPE_KINDS | {

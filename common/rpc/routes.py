@@ -696,7 +696,10 @@ _BETWEEN_PARTIES = (
     Kind.MASKED_SLOPES,
     Kind.ROUNDED_SLOPES,
     Kind.SLOPE_COLUMNS,
+    Kind.FINE_COLUMNS,
+    Kind.ROUNDED_RESIDUAL,
 )
+_FROM_HOST = (*_BETWEEN_PARTIES, Kind.UNWEIGHTED_SLOPES, Kind.UNWEIGHTED_RESIDUAL, Kind.COUNTS)
 
 ROUTES: tuple[Route, ...] = (
     _message("PartyService/OpenJob", _COORDINATOR, OpenJob, _encode_open, _decode_open),
@@ -715,7 +718,7 @@ ROUTES: tuple[Route, ...] = (
     _message("GuestService/ProveIds", _HOST, IdProof, _encode_proof, _decode_proof),
     _message("GuestService/SendRowRoles", _HOST, RolePiece, _encode_roles, _decode_roles),
     _vectors("GuestService/SendVector", {Kind.SCORES: _HOST, Kind.SQUARES: _HOST, Kind.SCORE_CHANGE: _HOST}),
-    _elements("GuestService/SendElements", (*_BETWEEN_PARTIES, Kind.UNWEIGHTED_SLOPES, Kind.COUNTS), _HOST),
+    _elements("GuestService/SendElements", _FROM_HOST, _HOST),
     _message("GuestService/SendBinSizes", _HOST, BinSizes, _encode_bin_sizes, _decode_bin_sizes),
     _message("GuestService/SendHoldoutScores", _HOST, HoldoutScores, _encode_holdout, _decode_holdout),
     _message("CoordinatorService/ReportProgress", _PARTIES, StageProgress, _encode_stage, _decode_stage),

@@ -72,6 +72,7 @@ from trilateral.common.protocol.shares.blocks import (
     score,
 )
 from trilateral.common.protocol.shares.bounds import (
+    MAX_INFERENCE_COLUMNS,
     MAX_NORM_BITS,
     MAX_PRODUCTS,
     WINDOW_BYTES,
@@ -84,7 +85,7 @@ from trilateral.common.protocol.shares.session import SESSION, StreamKeys, draw_
 from trilateral.common.protocol.shares.tables import ScalarT, SectionOrder, Table, measure, round_columns
 from trilateral.common.shares import kernels
 from trilateral.common.shares.format import MODEL_FRACTION_BITS, Format
-from trilateral.common.shares.information import SlopeFormat, n_packed
+from trilateral.common.shares.information import FINE_SCALE, SlopeFormat, n_packed
 from trilateral.common.shares.kernels import Weights
 from trilateral.common.shares.keys import SEED_BYTES, Purpose
 from trilateral.common.shares.layout import BLOCK_ROWS, GROUP, ROWS, grouped, pad, untile
@@ -214,9 +215,12 @@ class SharesArithmetic(ABC):
             from_coordinator[Kind.DEALT_SLOPES] = n_rows
             early_from_coordinator[Kind.DEALT_SLOPES] = 0
             from_peer |= dict.fromkeys(SLOPE_KINDS - {Kind.DEALT_SLOPES}, n_rows)
-        early_from_peer = {Kind.MASKED_SCORES: early, Kind.WEIGHTS: len(self._coef)}
+        early_from_peer, widest = {Kind.MASKED_SCORES: early, Kind.WEIGHTS: len(self._coef)}, 1
+        if self._job.inference:
+            # A block at most; see `InformationStep`.
+            early_from_peer[Kind.FINE_COLUMNS], widest = BLOCK_ROWS, MAX_INFERENCE_COLUMNS
         return {
-            self.peer: VectorBounds(from_peer, early_from_peer, n_further=1),
+            self.peer: VectorBounds(from_peer, early_from_peer, widest, n_further=1),
             Role.COORDINATOR: VectorBounds(
                 from_coordinator, early_from_coordinator, widest=max(fmt.n_even, fmt.n_odd) + 1
             ),
@@ -287,6 +291,8 @@ class SharesArithmetic(ABC):
             self._own = self._make_table(np.int32, self._n_own)
             self._peers = self._make_table(np.uint64, peer.n_columns)
             """The other party's masked columns."""
+            self._fine = self._make_table(np.int32, self._n_own if self._job.inference else 0)
+            """This party's own columns for the step of inference, rounded more finely."""
             order = SectionOrder(self._rows, self._scratch)
             self._prepare_exchange(order)
             self._round_columns(order)
@@ -356,6 +362,8 @@ class SharesArithmetic(ABC):
         for number, rows, values in order.blocks(self._block.columns, self._block.holdout_columns):
             tile = round_columns(values, rows.n_rows, scale, random)
             self._own.append(rows, tile)
+            if self._job.inference:
+                self._fine.append(rows, round_columns(values, rows.n_rows, FINE_SCALE, random))
             self._use_own(number, rows, tile)
             report_progress(Stage.PREPARING, rows.end, self._rows.n_rows)
 
@@ -445,6 +453,7 @@ class SharesArithmetic(ABC):
             InformationPlan.of(slopes, self._rows, self._n_host, self._n_guest),
             work,
             read=partial(self._read, model=0),
+            read_fine=self._fine.__getitem__,
             peer=self.peer,
             mask_key=self._parties.of(asked.key),
             phase=self._phase,
