@@ -12,12 +12,12 @@ import pandas as pd
 import yaml
 
 from tests.support.three_servers import lenient
-from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.load import load_process_config
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.common.process.job_client import JobClient
 from trilateral.common.trial.localhost import LocalProcesses, free_addresses, process_settings
 
 T = TypeVar("T")

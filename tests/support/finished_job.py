@@ -100,7 +100,11 @@ def _config(folder: Path, role: Role, preprocessing: dict[str, Any]) -> ProcessC
     if role in PARTIES:
         path = folder / f"{role}.csv"
         table_of(role).to_csv(path, index=False)
-        dataset: dict[str, Any] = {"path": path, "preprocessing": preprocessing if role is Role.GUEST else {}, "categorical": [f"{role} branch"]}
+        dataset: dict[str, Any] = {
+            "path": path,
+            "preprocessing": preprocessing if role is Role.GUEST else {},
+            "categorical": [f"{role} branch"],
+        }
         if role is Role.GUEST:
             dataset["label"] = {"positive": POSITIVE, "negative": NEGATIVE}
         settings["datasets"] = {"people": dataset}
@@ -133,7 +137,8 @@ def _write_model(config: ProcessConfig, job: JobConfig) -> None:
         likelihood_ratio=None,
     )
     search = [
-        ComparedPenaltyRow(l1=l1, l2=0, loss=0.5, standard_error=0.01, n_terms=3, chosen=l1 == 0.1) for l1 in (0.1, 0.01)
+        ComparedPenaltyRow(l1=l1, l2=0, loss=0.5, standard_error=0.01, n_terms=3, chosen=l1 == 0.1)
+        for l1 in (0.1, 0.01)
     ]
     update = {
         "inference": Inference(terms=accuracy, fit=fit if is_guest else None, warnings=[f"look at {MARKUP}"]),

@@ -87,7 +87,17 @@ def _sections(parsed: Parsed) -> list[str]:
 
 def test_the_guest_sees_the_quality_of_the_whole_model_and_its_own_part(pages: dict[str, str]) -> None:
     parsed = Parsed(pages["guest"])
-    wanted = ["summary", "data", "quality", "quality-holdout", "calibration", "threshold", "terms", "search", "training"]
+    wanted = [
+        "summary",
+        "data",
+        "quality",
+        "quality-holdout",
+        "calibration",
+        "threshold",
+        "terms",
+        "search",
+        "training",
+    ]
     assert _sections(parsed) == [*wanted, "disclosures", "settings"]
     charts = [texts["id"] for tag, texts in parsed.elements if tag == "title" and "id" in texts]
     names = {str(each).removesuffix("-title").removeprefix("holdout-") for each in charts}
