@@ -19,11 +19,12 @@ from trilateral.common.base.rate import Rate
 from trilateral.common.base.roles import Role
 from trilateral.common.base.tasks import start
 from trilateral.common.config.dataset import DatasetConfig
-from trilateral.common.config.process import Limits, ProcessConfig
+from trilateral.common.config.process import MAX_REASONS, Limits, ProcessConfig
 from trilateral.common.config.settings import JOB_NAME
 from trilateral.common.data.alignment.labelled_list import ENTRY_BYTES, LabelledList, Query
 from trilateral.common.data.model.calibration import calibrate
 from trilateral.common.data.model.model_file import PartyModel, check_half, load_model
+from trilateral.common.data.model.reasons import Places, Reasons, reason_names
 from trilateral.common.data.model.scored_ids import ScoredIds
 from trilateral.common.data.model.scoring import score_features, score_table
 from trilateral.common.data.tables.id_form import SEPARATOR, are_blank, form_of, normalise
@@ -37,6 +38,7 @@ from trilateral.common.rpc.calls import call_peer, collect_from_peer
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import MAX_ONLINE_ROWS, PACKAGE
 from trilateral.common.scratch.space import ScratchSpace
+from trilateral.guest_party.reasons import check_labels, read_codes
 
 PATIENCE_SECONDS = 2.0
 """How long a request for scores waits for a host that is away."""
@@ -84,11 +86,38 @@ class RowScore:
         score: u, the sum of both parties' parts; None if a party lacks the ID.
         probability: calibrated probability of the positive label; None like `score`.
         lacking: the party that does not hold the ID.
+        reasons: the guest's columns that raise the score most, the strongest first.
+        host_reasons: the host's labels of its columns that do.
     """
 
     score: float | None = field(default=None, repr=False)
     probability: float | None = field(default=None, repr=False)
     lacking: Role | None = None
+    reasons: tuple[str, ...] = field(default=(), repr=False)
+    host_reasons: tuple[str, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
+class ReasonsWanted:
+    """How many reasons of each row a program wants.
+
+    Attributes:
+        own: the guest's columns.
+        host: the host's labels.
+
+    Raises:
+        ProtocolError: there are too many.
+    """
+
+    own: int = 0
+    host: int = 0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.own <= MAX_REASONS and 0 <= self.host <= MAX_REASONS):
+            raise ProtocolError(f"a request asks for an invalid number of reasons: expected 0 to {MAX_REASONS}")
+
+
+_NO_REASONS = ReasonsWanted()
 
 
 @dataclass(frozen=True)
@@ -108,6 +137,16 @@ class ScoredRequest:
 class _HostList:
     id: bytes
     entries: LabelledList
+    n_reasons: int
+    labels: Sequence[str]
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """What the host's list has of a row."""
+
+    score: float = np.nan
+    reasons: tuple[str, ...] = ()
 
 
 class _Kept(Generic[T]):
@@ -144,6 +183,7 @@ class _Part:
     Attributes:
         model: the guest's part.
         steps: those of the model, which take a millisecond to restore.
+        n_reasons: the most reasons of a row that a program has asked for. The table is read again for more of them.
         table: the scores of the guest's table.
         host_list: the host's list for this model.
     """
@@ -151,6 +191,7 @@ class _Part:
     def __init__(self, model: PartyModel) -> None:
         self.model = model
         self.steps = model.steps
+        self.n_reasons = 0
         self.table = _Kept[ScoredIds]()
         self.host_list = _Kept[_HostList]()
 
@@ -181,13 +222,16 @@ class OnlineScores:
         patience = min(config.limits.peer_timeout, PATIENCE_SECONDS)
         self._limits: Limits = config.limits.model_copy(update={"peer_timeout": patience})
 
-    async def score(self, job: str, dataset: str, rows: Sequence[RowToScore]) -> ScoredRequest:
+    async def score(
+        self, job: str, dataset: str, rows: Sequence[RowToScore], reasons: ReasonsWanted = _NO_REASONS
+    ) -> ScoredRequest:
         """Score some rows.
 
         Args:
             job: name of the job that trained the model.
             dataset: name of the dataset in the configurations of both parties.
             rows: one to `MAX_ONLINE_ROWS` rows.
+            reasons: how many reasons of each row to name.
 
         Returns:
             A score for each row, or the party that lacks its ID. The host counts each row that the guest has features
@@ -208,33 +252,42 @@ class OnlineScores:
             raise BusyError(f"{MAX_REQUESTS} requests for scores are in progress, the maximum: try again")
         self._n_requests += 1
         try:
-            scored = await self._score(job, dataset, table, rows)
+            scored = await self._score(job, dataset, table, rows, reasons)
         finally:
             self._n_requests -= 1
         self._metrics.scored_online(self._clock() - begun, [row.lacking for row in scored.rows])
         return scored
 
-    async def _score(self, job: str, dataset: str, table: DatasetConfig, rows: Sequence[RowToScore]) -> ScoredRequest:
+    async def _score(
+        self, job: str, dataset: str, table: DatasetConfig, rows: Sequence[RowToScore], reasons: ReasonsWanted
+    ) -> ScoredRequest:
         ids = _normal_ids(rows, table)
         part = await self._part(job, dataset)
         calibration = part.model.calibration
         if calibration is None:
             raise DataError("the guest's part of the model has no calibration")
-        own = await self._own_scores(part, table, ids, rows)
+        own, own_reasons = await self._own_scores(part, table, ids, rows, reasons.own)
         asked = np.flatnonzero(~np.isnan(own))
         totals = np.full(len(rows), np.nan)
+        host_reasons: list[tuple[str, ...]] = [()] * len(rows)
         if len(asked):
             if not self._rate.take(len(asked)):
                 raise BusyError(
                     f"`online.max_per_second` of the guest permits {self.config.online.max_per_second:g} IDs a second:"
                     " ask later, or raise it"
                 )
-            hosts = await self._ask(part, table, dataset, [ids[place] for place in asked])
-            totals[asked] = own[asked] + hosts
+            for place, found in zip(
+                asked,
+                await self._ask(part, table, dataset, [ids[place] for place in asked], reasons.host),
+                strict=True,
+            ):
+                totals[place], host_reasons[place] = own[place] + found.score, found.reasons
         answers = [RowScore(lacking=Role.GUEST if lacks else Role.HOST) for lacks in np.isnan(own)]
         scored = np.flatnonzero(~np.isnan(totals))
         for place, probability in zip(scored, calibrate(totals[scored], calibration), strict=True):
-            answers[place] = RowScore(float(totals[place]), float(probability))
+            answers[place] = RowScore(
+                float(totals[place]), float(probability), None, own_reasons[place], host_reasons[place]
+            )
         return ScoredRequest(tuple(answers), part.model.calibration_summary or "")
 
     async def _part(self, job: str, dataset: str) -> _Part:
@@ -256,37 +309,52 @@ class OnlineScores:
     # --- the guest's part
 
     async def _own_scores(
-        self, part: _Part, table: DatasetConfig, ids: Sequence[str], rows: Sequence[RowToScore]
-    ) -> FloatVector:
-        """Return u_B of each row, NaN where the guest's table lacks the ID."""
+        self, part: _Part, table: DatasetConfig, ids: Sequence[str], rows: Sequence[RowToScore], n_reasons: int
+    ) -> tuple[FloatVector, list[tuple[str, ...]]]:
+        """Return u_B of each row, NaN where the guest's table lacks the ID; and its reasons."""
         own = np.full(len(rows), np.nan)
+        reasons: list[tuple[str, ...]] = [()] * len(rows)
+        names = tuple(column.name for column in part.steps.columns)
         given = [place for place, row in enumerate(rows) if row.features is not None]
         if given:
             features = [rows[place].features or {} for place in given]
-            own[given] = await asyncio.to_thread(_score_given, part, features)
+            own[given], found = await asyncio.to_thread(_score_given, part, features, n_reasons)
+            for place, places in zip(given, found, strict=True):
+                reasons[place] = reason_names(names, places.tolist())
         if len(given) < len(rows):
-            scored = await self._table(part, table)
+            scored = await self._table(part, table, n_reasons)
             for place, row in enumerate(rows):
                 if row.features is None and (score := scored.score(ids[place])) is not None:
                     own[place] = score
-        return own
+                    reasons[place] = reason_names(names, scored.reasons(ids[place])[:n_reasons])
+        return own, reasons
 
-    async def _table(self, part: _Part, table: DatasetConfig) -> ScoredIds:
+    async def _table(self, part: _Part, table: DatasetConfig, n_reasons: int) -> ScoredIds:
+        part.n_reasons = kept = max(part.n_reasons, n_reasons)
+
         def read() -> ScoredIds:
             rows = ScoredIds(table.id_columns)
+            reasons = Reasons.of_columns(part.model, kept) if kept else None
             with ScratchSpace.of(self.config).open() as scratch:
-                score_table(part.model, table, rows, lambda _: None, scratch)
+                score_table(part.model, table, rows, lambda _: None, scratch, reasons=reasons)
             return rows
 
-        return await part.table.get((table, table_stamp(table.path)), lambda: asyncio.to_thread(read))
+        return await part.table.get((table, table_stamp(table.path), kept), lambda: asyncio.to_thread(read))
 
     # --- the host's part
 
-    async def _ask(self, part: _Part, table: DatasetConfig, dataset: str, ids: Sequence[str]) -> FloatVector:
-        """Return u_A of each ID, NaN where the host lacks it."""
+    async def _ask(
+        self, part: _Part, table: DatasetConfig, dataset: str, ids: Sequence[str], n_reasons: int
+    ) -> list[_Found]:
+        """Return u_A of each ID, NaN where the host lacks it, and the host's reasons."""
         form = form_of(table)
         for _ in range(2):  # The host may have made a new list since.
             found = await part.host_list.get(form, lambda: self._fetch(part.model, form, dataset))
+            if n_reasons > found.n_reasons:
+                raise DataError(
+                    f"the host prepares {found.n_reasons} reasons of each row, and {n_reasons} are asked for: ask for"
+                    " fewer, or the host raises `reasons` in `online.precompute`"
+                )
             query = Query.of(ids)
             request = online_pb2.AnswerPointsRequest(list=found.id, points=query.points)
             answer = await call_peer(
@@ -299,10 +367,7 @@ class OnlineScores:
                 seconds=ANSWER_SECONDS,
             )
             if not answer.unknown_list:
-                opened = [found.entries.open(digest) for digest in query.read(answer.points)]
-                if any(score is not None and not np.isfinite(score) for score in opened):
-                    raise ProtocolError("the host's list has a score that is not finite")
-                return np.array([np.nan if score is None else score for score in opened])
+                return [_opened(found, digest, n_reasons) for digest in query.read(answer.points)]
             part.host_list.forget(found)
         raise PeerError("the host has replaced its list twice while it was asked: try again")
 
@@ -317,14 +382,15 @@ class OnlineScores:
         pieces: list[bytes] = []
         n_bytes = 0
 
-        identifiers: set[bytes] = set()
+        lists: set[tuple[bytes, int, tuple[str, ...]]] = set()
 
         def take(response: online_pb2.GetListResponse) -> None:
             nonlocal n_bytes
             pieces.append(response.entries)
             n_bytes += len(response.entries)
-            identifiers.add(response.list)
-            if not 0 < n_bytes <= response.n_rows * ENTRY_BYTES <= MAX_LIST_ROWS * ENTRY_BYTES:
+            lists.add((response.list, response.n_reasons, check_labels(response.labels)))
+            entry_bytes = ENTRY_BYTES + min(response.n_reasons, MAX_REASONS)
+            if not 0 < n_bytes <= response.n_rows * entry_bytes <= MAX_LIST_ROWS * entry_bytes:
                 raise ProtocolError(f"the host sends {n_bytes} bytes of a list of {response.n_rows} rows")
 
         await collect_from_peer(
@@ -337,10 +403,24 @@ class OnlineScores:
             limits=self._limits,
             seconds=LIST_SECONDS,
         )
-        if len(identifiers) != 1:
+        if len(lists) != 1:
             raise ProtocolError("the host sends no list, or parts of several lists")
-        entries = await asyncio.to_thread(LabelledList, b"".join(pieces))
-        return _HostList(identifiers.pop(), entries)
+        ((name, n_reasons, labels),) = lists
+        if n_reasons > MAX_REASONS:
+            raise ProtocolError(f"the host sends a list of {n_reasons} reasons: expected at most {MAX_REASONS}")
+        entries = await asyncio.to_thread(LabelledList, b"".join(pieces), n_reasons)
+        return _HostList(name, entries, n_reasons, labels)
+
+
+def _opened(found: _HostList, digest: bytes, n_reasons: int) -> _Found:
+    """Return what a list has of the ID of a digest."""
+    score = found.entries.open(digest)
+    if score is None:
+        return _Found()
+    if not np.isfinite(score):
+        raise ProtocolError("the host's list has a score that is not finite")
+    (codes,) = read_codes(found.entries.codes(digest), 1, found.n_reasons, found.labels)
+    return _Found(score, reason_names(found.labels, codes[:n_reasons].tolist()))
 
 
 def _normal_ids(rows: Sequence[RowToScore], table: DatasetConfig) -> list[str]:
@@ -365,8 +445,8 @@ def _normal_ids(rows: Sequence[RowToScore], table: DatasetConfig) -> list[str]:
     return ids
 
 
-def _score_given(part: _Part, given: Sequence[Features]) -> FloatVector:
-    """Score rows whose features came with the request. No error quotes a value."""
+def _score_given(part: _Part, given: Sequence[Features], n_reasons: int) -> tuple[FloatVector, Places]:
+    """Score rows whose features came with the request, and find their reasons. No error quotes a value."""
     import pandas as pd  # It takes 40 MB, and only requests with features need it.
 
     from trilateral.common.data.tables.table import read_frame
@@ -385,7 +465,8 @@ def _score_given(part: _Part, given: Sequence[Features]) -> FloatVector:
         read = read_frame(frame, steps.features, steps.texts, model.missing)
     except OverflowError:
         raise DataError("a feature of a row is a number of more than 64 bits: write categories as text") from None
-    return score_features(steps, np.array(model.training_weights), read)
+    scores = score_features(steps, np.array(model.training_weights), read)
+    return scores, Reasons.of_columns(model, n_reasons).find(read)
 
 
 def _alike(values: Sequence[str | float | bool | None]) -> Sequence[str | float | bool | None]:

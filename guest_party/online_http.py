@@ -12,7 +12,7 @@ from trilateral.common.base.files import write_whole
 from trilateral.common.base.roles import Role
 from trilateral.common.jobs.folder import writing
 from trilateral.common.process.http import HttpRefusalError, json_body
-from trilateral.guest_party.online import OnlineScores, RowScore, RowToScore
+from trilateral.guest_party.online import OnlineScores, ReasonsWanted, RowScore, RowToScore
 from trilateral.guest_party.online_requests import check_count, check_features
 
 TOKEN = ".online-token"  # noqa: S105 (the name of a file)
@@ -37,9 +37,9 @@ def score_routes(scores: OnlineScores, token: str) -> list[web.RouteDef]:
                 401, f"send the token in {TOKEN} of the guest's state folder: Authorization: Bearer TOKEN"
             )
         body = await json_body(request)
-        job, dataset, rows = _read_body(body)
-        scored = await scores.score(job, dataset, rows)
-        answers = [_answer_of(row, asked) for row, asked in zip(scored.rows, rows, strict=True)]
+        job, dataset, rows, reasons = _read_body(body)
+        scored = await scores.score(job, dataset, rows, reasons)
+        answers = [_answer_of(row, asked, reasons) for row, asked in zip(scored.rows, rows, strict=True)]
         return web.json_response({"scores": answers, "calibration": scored.calibration})
 
     async def health(request: web.Request) -> web.Response:
@@ -61,14 +61,19 @@ def load_token(state: Path) -> str:
         return path.read_text().strip()
 
 
-def _read_body(body: Any) -> tuple[str, str, list[RowToScore]]:
-    if not isinstance(body, dict) or not body.keys() <= {"job", "dataset", "rows"}:
-        raise ProtocolError("expected a JSON object with `job`, `dataset` and `rows`")
+def _read_body(body: Any) -> tuple[str, str, list[RowToScore], ReasonsWanted]:
+    if not isinstance(body, dict) or not body.keys() <= {"job", "dataset", "rows", "reasons", "host_reasons"}:
+        raise ProtocolError(
+            "expected a JSON object with `job`, `dataset`, `rows` and, if wanted, `reasons` and `host_reasons`"
+        )
     job, dataset, rows = (body.get(name) for name in ("job", "dataset", "rows"))
     if not isinstance(job, str) or not isinstance(dataset, str) or not isinstance(rows, list):
         raise ProtocolError("expected `job` and `dataset` as text, and `rows` as a list")
     check_count(rows)
-    return job, dataset, [_read_row(row) for row in rows]
+    own, host = (body.get(name, 0) for name in ("reasons", "host_reasons"))
+    if type(own) is not int or type(host) is not int:
+        raise ProtocolError("expected `reasons` and `host_reasons` as whole numbers")
+    return job, dataset, [_read_row(row) for row in rows], ReasonsWanted(own, host)
 
 
 def _read_row(row: Any) -> RowToScore:
@@ -88,8 +93,13 @@ def _read_id(one: Any) -> tuple[str, ...]:
     return tuple(map(str, parts))
 
 
-def _answer_of(row: RowScore, asked: RowToScore) -> dict[str, Any]:
+def _answer_of(row: RowScore, asked: RowToScore, reasons: ReasonsWanted) -> dict[str, Any]:
     one = asked.id[0] if len(asked.id) == 1 else list(asked.id)
     if row.lacking is not None:
         return {"id": one, "score": None, "probability": None, "lacking": row.lacking.value}
-    return {"id": one, "score": row.score, "probability": row.probability}
+    answer: dict[str, Any] = {"id": one, "score": row.score, "probability": row.probability}
+    if reasons.own:
+        answer["reasons"] = row.reasons
+    if reasons.host:
+        answer["host_reasons"] = row.host_reasons
+    return answer

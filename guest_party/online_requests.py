@@ -14,7 +14,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.pb.v1 import online_pb2, online_pb2_grpc
 from trilateral.common.rpc.codec import MAX_ONLINE_ROWS
 from trilateral.common.rpc.interceptor import Context
-from trilateral.guest_party.online import Features, OnlineScores, RowScore, RowToScore
+from trilateral.guest_party.online import Features, OnlineScores, ReasonsWanted, RowScore, RowToScore
 
 MAX_FEATURES_CHARACTERS = 100_000
 _LARGEST = 2**63
@@ -41,13 +41,18 @@ class ScoreServicer(online_pb2_grpc.ScoreServiceServicer):
         """Score rows; see the contract."""
         check_count(request.rows)
         rows = [RowToScore(tuple(row.id), _features_in(row.features)) for row in request.rows]
-        scored = await self._scores.score(request.job, request.dataset, rows)
+        reasons = ReasonsWanted(request.n_reasons, request.n_host_reasons)
+        scored = await self._scores.score(request.job, request.dataset, rows, reasons)
         return online_pb2.ScoreResponse(rows=[*map(_message_of, scored.rows)], calibration=scored.calibration)
 
 
 def _message_of(row: RowScore) -> online_pb2.RowScore:
     return online_pb2.RowScore(
-        score=row.score or 0.0, probability=row.probability or 0.0, lacking=_LACKING[row.lacking]
+        score=row.score or 0.0,
+        probability=row.probability or 0.0,
+        lacking=_LACKING[row.lacking],
+        reasons=row.reasons,
+        host_reasons=row.host_reasons,
     )
 
 

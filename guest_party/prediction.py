@@ -5,7 +5,7 @@ All intermediate data are in a folder on disk, so that memory is bounded for any
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.alignment.guest_session import CommonShard
 from trilateral.common.data.model.distributions import ShiftCounter, describe_shift
 from trilateral.common.data.model.model_file import PartyModel, check_half, load_model
-from trilateral.common.data.model.reasons import ReasonRows
+from trilateral.common.data.model.reasons import NONE, Places, Reasons, check_one_score, reason_columns
 from trilateral.common.data.model.scoring import score_table
 from trilateral.common.data.model.spool import ScoredRows, ScoredShards
 from trilateral.common.data.party_data import describe_left_out
@@ -45,12 +45,11 @@ from trilateral.common.rpc.codec import MAX_TOTAL, PREDICTION_BYTES
 from trilateral.common.scratch.folders import SCRATCH, scratch_folder
 from trilateral.common.scratch.space import ScratchSpace
 from trilateral.guest_party.alignment import GuestAlignments, OnStage, Stage
+from trilateral.guest_party.reasons import check_labels, check_n_reasons, read_codes, reason_headers
 from trilateral.guest_party.score_file import ROW_BYTES, ScoreFiles, figures_of, score_files
 
 Response = TypeVar("Response", bound=Message)
 
-MAX_REASONS = 10
-"""The most reasons of a row that a prediction writes."""
 CLOSE_SECONDS = 5.0
 """How long the guest tries to close a prediction at a host that may be gone."""
 
@@ -66,6 +65,7 @@ class PredictionPlan:
         missing: file for the guest's IDs that the host does not hold.
         aligned: whether both tables hold the same IDs already.
         n_reasons: how many of the guest's own columns that raise a score most to write beside it.
+        n_host_reasons: how many of the host's reason codes to ask for.
     """
 
     job: str
@@ -74,6 +74,7 @@ class PredictionPlan:
     missing: Path
     aligned: bool = False
     n_reasons: int = 0
+    n_host_reasons: int = 0
 
 
 @dataclass(frozen=True)
@@ -116,8 +117,7 @@ async def predict(
         TrilateralError: a table, a model or a file cannot be used, a policy refuses, or the host does not answer. No
             file is written.
     """
-    if not 0 <= plan.n_reasons <= MAX_REASONS:
-        raise ConfigError(f"reasons: expected 0 to {MAX_REASONS}, not {plan.n_reasons}")
+    check_n_reasons(plan.n_reasons, plan.n_host_reasons)
     table = check_prediction(plan.job, plan.dataset, config.datasets, config.policy, Role.GUEST)
     _check_files(plan, table)
     model = load_model(JobFolder(config.state, plan.job).find_model())
@@ -129,7 +129,8 @@ async def predict(
     }
     missing = None if plan.aligned else plan.missing
     # The files are opened first: scores that cannot be written would count as given all the same.
-    schema = {**figures_of(model).schema, **{f"reason_{place}": pa.string() for place in range(1, plan.n_reasons + 1)}}
+    named = reason_headers(plan.n_reasons, plan.n_host_reasons)
+    schema = {**figures_of(model).schema, **dict.fromkeys(named, pa.string())}
     _check_names(plan, table, schema)
     with score_files(plan.out, missing, about, table.id_columns, schema) as files:
         await first_contact(host, Role.GUEST, config.limits)
@@ -187,11 +188,15 @@ class _Prediction:
         quota = IdQuota.of(config)
         self._alignments = GuestAlignments(host, config.limits, lambda: quota)
         self._n_models = len(model.parts)
-        self._rows = ScoredRows(folder, table.id_columns, self._n_models)
+        self._reasons = Reasons.of_columns(model, plan.n_reasons) if plan.n_reasons else None
+        if plan.n_host_reasons:
+            check_one_score(model)
+        self._rows = ScoredRows(folder, table.id_columns, self._n_models, plan.n_reasons)
+        self._labels: Sequence[str] = ()
+        """What the host's reason codes mean."""
         self._name = token_bytes(PREDICTION_BYTES)
         self._warnings: list[str] = []
         self._shift = ShiftCounter(model.distributions)
-        self._reasons = ReasonRows(model, plan.n_reasons, folder / "reasons") if plan.n_reasons else None
         self._over = threading.Event()
         """Ends the thread that reads the table."""
 
@@ -199,13 +204,14 @@ class _Prediction:
         """Run all steps in order."""
         try:
             n_host = await self._read_both()
-            row_bytes = self._n_models * ROW_BYTES + self._plan.n_reasons * self._longest_name
+            row_bytes = self._n_models * ROW_BYTES + self._reason_bytes
             self._files.check_room(self._rows.n_bytes + self._rows.n_ids * row_bytes)
             shards, n_shards = await (self._prove(n_host) if self._plan.aligned else self._intersect(n_host))
             shape = (self._rows.n_ids,) if self._model.classes is None else (self._rows.n_ids, self._n_models)
             totals = np.memmap(self._folder / "totals", np.float64, "w+", shape=shape)
-            await self._fetch(shards, n_shards, totals)
-            n_scored = await self._alignments.compute(self._write, totals)
+            codes = self._no_codes()
+            await self._fetch(shards, n_shards, totals, codes)
+            n_scored = await self._alignments.compute(self._write, totals, codes)
         finally:
             try:
                 await self._close()
@@ -227,9 +233,13 @@ class _Prediction:
         )
 
     @property
-    def _longest_name(self) -> int:
-        """Bound of the bytes of a reason, with quotes and a separator."""
-        return 3 + max((len(column.name.encode()) for column in self._model.steps.columns), default=0)
+    def _reason_bytes(self) -> int:
+        """Bound of the bytes of a row's reasons in the file, with quotes and separators."""
+        own = self._reasons.names if self._reasons else ()
+        return sum(
+            n_reasons * (3 + max((len(name.encode()) for name in names), default=0))
+            for n_reasons, names in ((self._plan.n_reasons, own), (self._plan.n_host_reasons, self._labels))
+        )
 
     # --- reading both tables at the same time
 
@@ -254,8 +264,10 @@ class _Prediction:
             prediction=self._name,
             model=self._model.shared_digest,
             dataset=self._plan.dataset,
+            n_reasons=self._plan.n_host_reasons,
         )
-        n_rows = (await self._call("OpenPrediction", request, prediction_pb2.OpenPredictionResponse)).n_rows
+        opened = await self._call("OpenPrediction", request, prediction_pb2.OpenPredictionResponse)
+        self._labels, n_rows = check_labels(opened.labels), opened.n_rows
         if not 1 <= n_rows <= MAX_TOTAL:
             raise ProtocolError(f"the host reports a table of {n_rows} rows: expected 1 to {MAX_TOTAL}")
         return n_rows
@@ -335,14 +347,14 @@ class _Prediction:
 
     # --- adding the scores
 
-    async def _fetch(self, shards: ScoredShards, n_shards: int, totals: FloatArray) -> None:
+    async def _fetch(self, shards: ScoredShards, n_shards: int, totals: FloatArray, codes: Places) -> None:
         """Put u_A + u_B of the common rows into `totals`, shape (n_rows,), and NaN for the other rows.
 
-        In a model of classes, the shape is (n_rows, n_classes).
+        In a model of classes, the shape is (n_rows, n_classes). The host's reasons go to `codes`.
         """
         totals[:] = np.nan
 
-        def add(shard: int, scores: FloatVector) -> None:
+        def add(shard: int, scores: FloatVector, reasons: bytes) -> None:
             own, places = shards.read(shard), np.fromfile(self._places_path(shard), np.int64)
             if len(scores) != len(places) * self._n_models or not np.isfinite(scores).all():
                 raise ProtocolError(
@@ -350,22 +362,34 @@ class _Prediction:
                 )
             part = own.scores[places]
             totals[own.rows[places]] = part + scores.reshape(part.shape)
+            if codes.shape[1]:
+                codes[own.rows[places]] = read_codes(reasons, len(places), codes.shape[1], self._labels)
 
         async def fetch(shard: int) -> None:
             request = prediction_pb2.GetScoresRequest(prediction=self._name, shard=shard)
             answer = await self._call("GetScores", request, prediction_pb2.GetScoresResponse)
-            await self._alignments.compute(add, shard, np.array(answer.scores))
+            await self._alignments.compute(add, shard, np.array(answer.scores), answer.reasons)
 
         await self._for_each(n_shards, fetch, "scoring")
 
-    def _write(self, totals: FloatArray) -> int:
+    def _no_codes(self) -> Places:
+        """Return an array on disk for the host's reasons, without any."""
+        shape = self._rows.n_ids, self._plan.n_host_reasons
+        if not self._plan.n_host_reasons:
+            return np.empty(shape, np.int16)
+        codes = np.memmap(self._folder / "codes", np.int16, "w+", shape=shape)
+        codes[:] = NONE
+        return codes
+
+    def _write(self, totals: FloatArray, codes: Places) -> int:
         """Write both files; return the number of rows with a score."""
         figures = figures_of(self._model)
+        names = self._reasons.names if self._reasons else ()
         n_scored = start = 0
-        for ids in self._rows.written():
-            scores = totals[start : start + len(ids)]
+        for ids, own in self._rows.written():
+            scores, hosts = totals[start : start + len(ids)], codes[start : start + len(ids)]
             found = of_each_row(np.isfinite(scores))
-            reasons = [] if self._reasons is None else self._reasons.read(start, found)
+            reasons = [*reason_columns(names, own[found]), *reason_columns(self._labels, hosts[found])]
             start += len(ids)
             n_scored += int(found.sum())
             # The model has the distribution of one score. In a model of classes, it is that of the first class.

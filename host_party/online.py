@@ -23,6 +23,7 @@ from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.process import Precomputed, ProcessConfig
 from trilateral.common.data.alignment.labelled_list import Entries, answer, make_entries, new_key, sort_entries
 from trilateral.common.data.model.model_file import PartyModel
+from trilateral.common.data.model.reasons import Places, Reasons, encode_places
 from trilateral.common.data.model.scoring import score_table
 from trilateral.common.data.tables.id_form import form_of
 from trilateral.common.data.tables.id_list import Ids
@@ -42,7 +43,7 @@ from trilateral.common.rpc.codec import JobKey
 from trilateral.common.scratch.space import ScratchSpace
 from trilateral.host_party.alignments import check_form
 from trilateral.host_party.online_counts import OnlineCounts
-from trilateral.host_party.own_model import check_other_half, load_own_part, score_points
+from trilateral.host_party.own_model import check_other_half, load_own_part, reasons_of, score_points
 
 log = logging.getLogger(__name__)
 
@@ -72,11 +73,6 @@ class ListRequest:
     dataset: str
     form: Sequence[str]
 
-    @property
-    def wanted(self) -> Precomputed:
-        """The entry of `online.precompute` that permits it."""
-        return Precomputed(job=self.run.name, dataset=self.dataset)
-
 
 @dataclass(frozen=True, eq=False)
 class MaskedList:
@@ -86,6 +82,7 @@ class MaskedList:
         wanted: its entry in `online.precompute`.
         made_of: identifies the settings of the table, and the files, that it was made of.
         model: the host's part of the model.
+        reasons: finds the reason codes of its rows; None without.
         form: the normal form of the IDs.
         data: the entries, sorted by tag.
         id: its identifier.
@@ -95,6 +92,7 @@ class MaskedList:
     wanted: Precomputed
     made_of: object
     model: PartyModel
+    reasons: Reasons | None
     form: Sequence[str]
     data: bytes
     n_rows: int
@@ -163,7 +161,7 @@ class OnlineLists:
             PeerError: the list is not ready yet.
             ConfigError: the IDs have another form, or the count or the audit log cannot be written.
         """
-        wanted = request.wanted
+        wanted = self._wanted(request.run.name, request.dataset)
         self._check(wanted)
         found = self._lists.get(wanted)
         if found is None:
@@ -177,11 +175,12 @@ class OnlineLists:
             )
         check_other_half(found.model, request.run, request.model)
         check_form(request.form, found.form)
-        check_scores(1, ScoreQuota.of(self.config), PREDICTION)
+        check_scores(1 + wanted.reasons, ScoreQuota.of(self.config), PREDICTION)
         async with self._counting:
             if found.id not in self._sent:
-                (point,), n_columns = score_points(found.model), found.model.steps.n_row_values
-                await asyncio.to_thread(self._account(wanted).spend_point, point, n_columns, PREDICTION)
+                n_columns = found.model.steps.n_row_values
+                for point in score_points(found.model, found.reasons):
+                    await asyncio.to_thread(self._account(wanted).spend_point, point, n_columns, PREDICTION)
                 self._sent.add(found.id)
         self._audit.allowed(calling(), "GetList", **found.record, n_rows={"host": found.n_rows})
         return found
@@ -206,17 +205,27 @@ class OnlineLists:
         if found is None or found.id not in self._sent:
             return None
         self._check(found.wanted)
-        left = await self._counts.spend(n_points)
+        n_reasons = found.wanted.reasons
+        left = await self._counts.spend(n_points, n_reasons)
         self._check(found.wanted)  # The settings may have changed while the disk was busy.
-        self._audit.allowed(calling(), "AnswerPoints", **found.record, n_scores=n_points, n_left=left)
+        n_scores = n_points * (1 + n_reasons)
+        self._audit.allowed(calling(), "AnswerPoints", **found.record, n_scores=n_scores, n_left=left)
         products = await asyncio.to_thread(answer, found.key, points)
         self._metrics.answered_points(n_points)
         return products
 
+    def _wanted(self, job: str, dataset: str) -> Precomputed:
+        """Return the entry of `online.precompute` for a job and a dataset; one that is not there if there is none."""
+        entries = ((each.job, each.dataset, each) for each in self.config.online.precompute)
+        found = next((each for *names, each in entries if names == [job, dataset]), None)
+        return found or Precomputed(job=job, dataset=dataset)
+
     def _check(self, wanted: Precomputed) -> DatasetConfig:
         """Return the dataset of a list, if the policy and the settings permit it now."""
         config = self.config
-        table = check_prediction(wanted.job, wanted.dataset, config.datasets, config.policy, Role.HOST)
+        table = check_prediction(
+            wanted.job, wanted.dataset, config.datasets, config.policy, Role.HOST, n_reasons=wanted.reasons
+        )
         if wanted not in config.online.precompute:
             raise refusal(
                 Role.HOST,
@@ -288,12 +297,13 @@ class OnlineLists:
         model = load_own_part(self.config, wanted.job)
         if model.classes is not None:
             raise DataError("a model of several classes is not scored online: use `trilateral predict`")
-        self._account(wanted).check_further(score_points(model), model.steps.n_row_values, PREDICTION)
+        reasons = reasons_of(model, wanted.dataset, table.reason_labels, wanted.reasons)
+        self._account(wanted).check_further(score_points(model, reasons), model.steps.n_row_values, PREDICTION)
         key = new_key()
         with ThreadPoolExecutor(processors(), thread_name_prefix="online") as threads, self._scratch.open() as scratch:
             rows = _MaskedRows(key, threads)
             try:
-                warnings = score_table(model, table, rows, check_over, scratch)
+                warnings = score_table(model, table, rows, check_over, scratch, reasons=reasons)
                 data, n_repeated = sort_entries(rows.entries())
             finally:
                 threads.shutdown(cancel_futures=True)
@@ -301,7 +311,7 @@ class OnlineLists:
             log.warning("job %s: dataset %s: %s", wanted.job, wanted.dataset, warning)
         if n_repeated:
             raise repeated_error(table.id_columns, n_repeated, rows.n_ids)
-        return MaskedList(wanted, made_of, model, form_of(table), data, rows.n_ids, key)
+        return MaskedList(wanted, made_of, model, reasons, form_of(table), data, rows.n_ids, key)
 
     def _made_of(self, wanted: Precomputed) -> object:
         config = self.config
@@ -323,13 +333,18 @@ class _MaskedRows:
         self._entries: list[Future[Entries]] = []
         self.n_ids = 0
 
-    def add(self, ids: Ids, written: Ids, scores: FloatVector) -> None:
+    def add(self, ids: Ids, written: Ids, scores: FloatVector, reasons: Places | None) -> None:
         del written
         rounded = round_scores(scores)
+        codes = None if reasons is None else encode_places(reasons)
         for part in blocks_of(len(ids), _IDS_AT_A_TIME):
             if len(self._entries) >= _MAX_WAITING:
                 self._entries[-_MAX_WAITING].result()
-            self._entries.append(self._threads.submit(make_entries, self._key, ids[part], rounded[part]))
+            self._entries.append(
+                self._threads.submit(
+                    make_entries, self._key, ids[part], rounded[part], None if codes is None else codes[part]
+                )
+            )
         self.n_ids += len(ids)
 
     def finish(self) -> None:

@@ -6,6 +6,7 @@ wait, and share the next one.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from trilateral.common.base.errors import PolicyError
 from trilateral.common.base.roles import Role
@@ -15,8 +16,18 @@ from trilateral.common.jobs.policy import PREDICTION, check_ids, check_scores, s
 from trilateral.common.jobs.quota import IdQuota, ScoreQuota
 
 
+@dataclass(frozen=True, eq=False)
+class _Counting:
+    """An answer that waits for its count."""
+
+    n_ids: int
+    n_scores: int
+    counted: "asyncio.Future[int]"
+    """Gets how many scores are left."""
+
+
 class OnlineCounts:
-    """Counts points that the host is about to answer, each as a score and as an ID.
+    """Counts points that the host is about to answer, each as an ID, and as a score with its reason codes.
 
     Args:
         config: returns the configuration of the process.
@@ -24,18 +35,22 @@ class OnlineCounts:
 
     def __init__(self, config: Callable[[], ProcessConfig]) -> None:
         self._config = config
-        self._waiting: list[tuple[int, asyncio.Future[int]]] = []
+        self._waiting: list[_Counting] = []
         self._writing: asyncio.Task[None] | None = None
 
-    async def spend(self, n_points: int) -> int:
+    async def spend(self, n_points: int, n_reasons: int = 0) -> int:
         """Count points before they are answered, and return how many scores are left today.
+
+        Args:
+            n_points: how many points. Each counts as an ID.
+            n_reasons: how many reason codes each point opens. Each counts as a score, beside the score itself.
 
         Raises:
             PolicyError: fewer are left. No point may be answered.
             ConfigError: a counter cannot be read or written. No point may be answered.
         """
         counted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._waiting.append((n_points, counted))
+        self._waiting.append(_Counting(n_points, n_points * (1 + n_reasons), counted))
         if self._writing is None or self._writing.done():
             self._writing = start(self._write())
         return await counted
@@ -47,34 +62,34 @@ class OnlineCounts:
                 for each in together:  # The first ones get what is left.
                     await self._write_together([each])
 
-    async def _write_together(self, together: list[tuple[int, asyncio.Future[int]]]) -> bool:
+    async def _write_together(self, together: "list[_Counting]") -> bool:
         """Count some answers at once.
 
         Returns:
             False if there is too little for all of them together, and they have to be counted one by one.
         """
         try:
-            left = await self._count(sum(n_points for n_points, _ in together))
+            left = await self._count(sum(each.n_ids for each in together), sum(each.n_scores for each in together))
         except Exception as error:
             if len(together) > 1 and isinstance(error, PolicyError):
                 return False
-            for _, counted in together:
-                if not counted.done():
-                    counted.set_exception(error)
+            for each in together:
+                if not each.counted.done():
+                    each.counted.set_exception(error)
             return True
-        for _, counted in together:
-            if not counted.done():  # The caller may have hung up. What was counted stays counted.
-                counted.set_result(left)
+        for each in together:
+            if not each.counted.done():  # The caller may have hung up. What was counted stays counted.
+                each.counted.set_result(left)
         return True
 
-    async def _count(self, n_points: int) -> int:
+    async def _count(self, n_ids: int, n_scores: int) -> int:
         config = self._config()
         scores, ids = ScoreQuota.of(config), IdQuota.of(config)
-        check_scores(n_points, scores, PREDICTION)
-        check_ids(n_points, ids, Role.HOST, PREDICTION)
+        check_scores(n_scores, scores, PREDICTION)
+        check_ids(n_ids, ids, Role.HOST, PREDICTION)
         # If one of them fails, the other one has counted too much, and nothing is answered.
         _, left = await asyncio.gather(
-            asyncio.to_thread(spend_ids, n_points, ids, Role.HOST),
-            asyncio.to_thread(spend_scores, n_points, scores, PREDICTION),
+            asyncio.to_thread(spend_ids, n_ids, ids, Role.HOST),
+            asyncio.to_thread(spend_scores, n_scores, scores, PREDICTION),
         )
         return left

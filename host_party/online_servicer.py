@@ -17,8 +17,6 @@ from trilateral.host_party.alignment_servicer import check_form_names
 from trilateral.host_party.online import LIST_BYTES, ListRequest, OnlineLists
 from trilateral.host_party.prediction_servicer import MODEL_BYTES
 
-_CHUNK = CHUNK_BYTES // ENTRY_BYTES * ENTRY_BYTES
-
 
 class OnlineServicer(online_pb2_grpc.OnlineServiceServicer):
     """Answers the guest's calls.
@@ -40,9 +38,16 @@ class OnlineServicer(online_pb2_grpc.OnlineServiceServicer):
             raise ProtocolError("received an invalid dataset name")
         form = check_form_names(request.form)
         found = await self._lists.open(ListRequest(run, request.model, request.dataset, form))
-        for start in range(0, len(found.data), _CHUNK):
+        n_reasons, labels = found.wanted.reasons, found.reasons.names if found.reasons else ()
+        entry_bytes = ENTRY_BYTES + n_reasons
+        chunk = CHUNK_BYTES // entry_bytes * entry_bytes
+        for start in range(0, len(found.data), chunk):
             yield online_pb2.GetListResponse(
-                list=found.id, n_rows=found.n_rows, entries=found.data[start : start + _CHUNK]
+                list=found.id,
+                n_rows=found.n_rows,
+                entries=found.data[start : start + chunk],
+                n_reasons=n_reasons,
+                labels=labels,
             )
 
     async def AnswerPoints(

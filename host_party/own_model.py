@@ -1,6 +1,7 @@
 """The host's part of a model, as predictions and online scores use it."""
 
 import logging
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -8,8 +9,9 @@ from trilateral.common.base.errors import DataError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.model_file import NoModelError, PartyModel, check_half, load_model
+from trilateral.common.data.model.reasons import Reasons
 from trilateral.common.jobs.folder import JobFolder
-from trilateral.common.jobs.ledger import point_of
+from trilateral.common.jobs.ledger import point_of, reason_point
 from trilateral.common.rpc.codec import JobKey
 
 log = logging.getLogger(__name__)
@@ -53,7 +55,34 @@ def check_other_half(model: PartyModel, run: JobKey, digest: bytes) -> None:
         )
 
 
-def score_points(model: PartyModel) -> list[str]:
-    """Return the points at which a model scores rows: one, or one for each class."""
+def reasons_of(model: PartyModel, dataset: str, labels: Mapping[str, str], n_reasons: int) -> Reasons | None:
+    """Return what finds the reason codes that the guest gets; None if it gets none.
+
+    Args:
+        model: the host's part.
+        dataset: name of the dataset.
+        labels: `reason_labels` of the dataset.
+        n_reasons: how many codes of each row the guest gets.
+
+    Raises:
+        DataError: no column of the model has a label.
+        ConfigError: the model has several classes.
+    """
+    if not n_reasons:
+        return None
+    reasons = Reasons.of_labels(model, labels, n_reasons)
+    if not reasons.names:
+        raise DataError(
+            f"no column of the model of job {model.job.name} has a label in datasets.{dataset}.reason_labels of the"
+            " host: the host adds labels, or ask for no reasons of the host"
+        )
+    return reasons
+
+
+def score_points(model: PartyModel, reasons: Reasons | None = None) -> list[str]:
+    """Return the points at which a model scores rows: one, or one for each class; and one for each reason of a row."""
     steps = model.steps
-    return [point_of(steps, np.array(part.training_weights)) for part in model.parts]
+    points = [point_of(steps, np.array(part.training_weights)) for part in model.parts]
+    if reasons is not None:
+        points += [reason_point(points[0], reasons.groups, place) for place in range(reasons.n_reasons)]
+    return points

@@ -6,6 +6,7 @@
 import re
 
 from trilateral.common.base.errors import ProtocolError
+from trilateral.common.config.process import MAX_REASONS
 from trilateral.common.config.settings import JOB_NAME
 from trilateral.common.pb.v1 import prediction_pb2, prediction_pb2_grpc
 from trilateral.common.rpc.codec import PREDICTION_BYTES, job_key
@@ -34,8 +35,11 @@ class PredictionServicer(prediction_pb2_grpc.PredictionServiceServicer):
             raise ProtocolError("received a prediction with an invalid ID or model")
         if re.fullmatch(JOB_NAME, request.dataset) is None:
             raise ProtocolError("received an invalid dataset name")
-        wanted = PredictionRequest(run, request.model, request.dataset)
-        return prediction_pb2.OpenPredictionResponse(n_rows=await self._predictions.open(request.prediction, wanted))
+        if request.n_reasons > MAX_REASONS:
+            raise ProtocolError(f"received a prediction with {request.n_reasons} reasons: the maximum is {MAX_REASONS}")
+        wanted = PredictionRequest(run, request.model, request.dataset, request.n_reasons)
+        opened = await self._predictions.open(request.prediction, wanted)
+        return prediction_pb2.OpenPredictionResponse(n_rows=opened.n_rows, labels=opened.labels)
 
     async def AlignPrediction(
         self, request: prediction_pb2.AlignPredictionRequest, context: Context
@@ -54,8 +58,8 @@ class PredictionServicer(prediction_pb2_grpc.PredictionServiceServicer):
     async def GetScores(
         self, request: prediction_pb2.GetScoresRequest, context: Context
     ) -> prediction_pb2.GetScoresResponse:
-        scores = await self._predictions.scores(request.prediction, request.shard)
-        return prediction_pb2.GetScoresResponse(scores=scores)
+        released = await self._predictions.scores(request.prediction, request.shard)
+        return prediction_pb2.GetScoresResponse(scores=released.scores, reasons=released.reasons)
 
     async def ClosePrediction(
         self, request: prediction_pb2.ClosePredictionRequest, context: Context

@@ -10,7 +10,6 @@ from pathlib import Path
 from secrets import token_bytes
 from typing import Any, TypeVar
 
-from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError, PeerError, PolicyError, ProtocolError, TrilateralError
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
@@ -20,6 +19,7 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.model.distributions import ShiftCounter, describe_shift
 from trilateral.common.data.model.model_file import PartyModel
+from trilateral.common.data.model.reasons import Reasons
 from trilateral.common.data.model.scoring import score_table
 from trilateral.common.data.model.spool import ScoredRows
 from trilateral.common.data.party_data import describe_left_out
@@ -45,8 +45,8 @@ from trilateral.common.rpc.codec import JobKey
 from trilateral.common.scratch.folders import SCRATCH, scratch_folder, sweep_scratch
 from trilateral.common.scratch.space import ScratchSpace
 from trilateral.host_party.alignments import Alignments, Asked, Offer, check_form
-from trilateral.host_party.own_model import check_other_half, load_own_part, score_points
-from trilateral.host_party.score_release import SameIds, ScoreRelease
+from trilateral.host_party.own_model import check_other_half, load_own_part, reasons_of, score_points
+from trilateral.host_party.score_release import ReleasedScores, SameIds, ScoreRelease
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +64,26 @@ class PredictionRequest:
         run: run of the job that trained the model.
         model: `PartyModel.shared_digest` of the guest's part.
         dataset: name of the host's table.
+        n_reasons: how many of the host's reason codes of each row the guest wants.
     """
 
     run: JobKey
     model: bytes
     dataset: str
+    n_reasons: int = 0
+
+
+@dataclass(frozen=True)
+class OpenAnswer:
+    """The host's answer to a `PredictionRequest`.
+
+    Attributes:
+        n_rows: number of rows of the host's table.
+        labels: what the reason codes mean.
+    """
+
+    n_rows: int
+    labels: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -109,6 +124,7 @@ class _Open:
     request: PredictionRequest
     table: DatasetConfig
     model: PartyModel
+    reasons: Reasons | None
     folder: Path
     rows: ScoredRows
     resources: ExitStack
@@ -135,6 +151,11 @@ class _Open:
         """The fields of every line about this prediction in the audit log."""
         run = self.request.run
         return {"job": run.name, "run": run.run_id.hex(), "dataset": self.request.dataset}
+
+    @property
+    def points(self) -> list[str]:
+        """The points at which rows are scored. Each counts once, and each row for each of them."""
+        return score_points(self.model, self.reasons)
 
     @property
     def is_complete(self) -> bool:
@@ -170,8 +191,8 @@ class Predictions:
     def _quota(self) -> ScoreQuota:
         return ScoreQuota.of(self.config)
 
-    async def open(self, name: bytes, request: PredictionRequest) -> int:
-        """Read and score the host's table, if the policy allows it; return the number of its rows.
+    async def open(self, name: bytes, request: PredictionRequest) -> OpenAnswer:
+        """Read and score the host's table, if the policy allows it.
 
         A repeated request waits for the same work.
 
@@ -188,7 +209,7 @@ class Predictions:
         async with self._using(name) as opened:
             if opened.reading is not None:
                 await asyncio.shield(opened.reading)
-            return opened.rows.n_ids
+            return OpenAnswer(opened.rows.n_ids, opened.reasons.names if opened.reasons else ())
 
     async def align(self, name: bytes, align_request: AlignRequest) -> AlignAnswer:
         """Begin the alignment. A repeated request gets the same answer.
@@ -225,8 +246,10 @@ class Predictions:
             self._end(opened)
             raise
 
-    async def scores(self, name: bytes, shard: int) -> FloatVector:
-        """Return u_A of the common rows of a shard. The first call counts the scores of all shards, and the model.
+    async def scores(self, name: bytes, shard: int) -> ReleasedScores:
+        """Return u_A and the reason codes of the common rows of a shard.
+
+        The first call counts the scores and codes of all shards, and the model.
 
         Raises:
             PolicyError: the quota of the day does not allow so many scores, or the policy no further model. No score
@@ -237,14 +260,14 @@ class Predictions:
         async with self._using(name) as opened:
             return await asyncio.shield(self._start(opened, self._scores(opened, _release_of(opened), shard)))
 
-    async def _scores(self, opened: _Open, release: ScoreRelease, shard: int) -> FloatVector:
+    async def _scores(self, opened: _Open, release: ScoreRelease, shard: int) -> ReleasedScores:
         with self._writing():
             scores = await asyncio.to_thread(release.scores, shard)
         async with opened.counting:
             if opened.n_counted is not None:
                 await asyncio.to_thread(check_counted, self._quota, Role.HOST, PREDICTION)
             else:
-                points = score_points(opened.model)
+                points = opened.points
                 n_scores = release.n_common * len(points)
                 left = await asyncio.to_thread(spend_scores, n_scores, self._quota, PREDICTION)
                 if n_scores:
@@ -279,12 +302,13 @@ class Predictions:
         check_scores(1, self._quota, PREDICTION)
         model = load_own_part(config, run.name)
         check_other_half(model, run, request.model)
-        self._account(request.dataset).check_further(score_points(model), model.steps.n_row_values, PREDICTION)
+        reasons = reasons_of(model, request.dataset, table.reason_labels, request.n_reasons)
+        self._account(request.dataset).check_further(score_points(model, reasons), model.steps.n_row_values, PREDICTION)
         with ExitStack() as resources, self._writing():
             folder = resources.enter_context(scratch_folder(config.scratch_folder))
-            rows = ScoredRows(folder, table.id_columns, len(model.parts))
+            rows = ScoredRows(folder, table.id_columns, len(model.parts), request.n_reasons)
             resources.callback(rows.finish)
-            opened = _Open(name, request, table, model, folder, rows, resources)
+            opened = _Open(name, request, table, model, reasons, folder, rows, resources)
             self._audit.allowed(calling(), "OpenPrediction", **opened.record)
             opened.resources = resources.pop_all()
         self._holding.add(opened)
@@ -301,7 +325,9 @@ class Predictions:
     def _check(self, request: PredictionRequest) -> DatasetConfig:
         """Return the dataset of a prediction, if the policy permits the prediction now."""
         config = self.config
-        return check_prediction(request.run.name, request.dataset, config.datasets, config.policy, Role.HOST)
+        return check_prediction(
+            request.run.name, request.dataset, config.datasets, config.policy, Role.HOST, n_reasons=request.n_reasons
+        )
 
     async def _read(self, opened: _Open) -> None:
         def check_stopped(_: int) -> None:
@@ -316,7 +342,15 @@ class Predictions:
 
         def read() -> list[str]:
             with self._scratch.open() as scratch:
-                warnings = score_table(opened.model, opened.table, opened.rows, check_stopped, scratch, shift=counter)
+                warnings = score_table(
+                    opened.model,
+                    opened.table,
+                    opened.rows,
+                    check_stopped,
+                    scratch,
+                    shift=counter,
+                    reasons=opened.reasons,
+                )
             keep_shift(JobFolder(self.config.state, name), dataset, counter.shift)
             return warnings
 
@@ -365,7 +399,7 @@ class Predictions:
                 f"the host has {rows.n_ids} rows and the guest has {n_guest}: both must hold the same IDs; if they do"
                 " not, leave out --aligned"
             )
-        check_scores(rows.n_ids * len(opened.model.parts), self._quota, PREDICTION)
+        check_scores(rows.n_ids * len(opened.points), self._quota, PREDICTION)
         quota = IdQuota.of(self.config)
         await asyncio.to_thread(spend_ids, n_guest, quota, Role.HOST)
         nonce = token_bytes(NONCE_BYTES)

@@ -5,6 +5,7 @@ them at once, so that a prediction gets either all of its scores or none.
 """
 
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +14,7 @@ import numpy as np
 from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
+from trilateral.common.data.model.reasons import encode_places
 from trilateral.common.data.model.spool import ScoredShards
 from trilateral.common.protocol.evaluation import round_scores
 from trilateral.common.protocol.ids import check_id_digest
@@ -46,6 +48,20 @@ class SameIds:
         order = ids.order()
         check_id_digest(proof, ids.take(order).digest(), *self._nonces, Role.GUEST)
         return order
+
+
+@dataclass(frozen=True)
+class ReleasedScores:
+    """What leaves the host for the common rows of a shard, in the order of its settling.
+
+    Attributes:
+        scores: u_A, rounded; see `round_scores`. In a model of classes, the scores of a row for all classes come one
+            after the other.
+        reasons: the reason codes of the rows, one after the other; see `encode_places`.
+    """
+
+    scores: FloatVector
+    reasons: bytes
 
 
 class ScoreRelease:
@@ -87,16 +103,15 @@ class ScoreRelease:
         with self._lock:
             places = self._settling.settle(shard, proof)
             if shard not in self._settled:
-                scores = round_scores(self._shards.read(shard).scores[places])
+                rows = self._shards.read(shard)
+                scores = round_scores(rows.scores[places])
+                encode_places(rows.reasons[places]).tofile(self._path(shard, "reasons"))
                 # Not as .npy: its header is parsed as Python, which sometimes fails when several threads do it at once.
-                scores.tofile(self._path(shard))
+                scores.tofile(self._path(shard, "scores"))
                 self._settled[shard] = len(scores)
 
-    def scores(self, shard: int) -> FloatVector:
-        """Return u_A of the common rows of a shard, in the order of its settling; shape (n_common of the shard,).
-
-        In a model of classes, the scores of a row for all classes come one after the other. The scores are rounded;
-        see `round_scores`.
+    def scores(self, shard: int) -> ReleasedScores:
+        """Return what leaves for the common rows of a shard.
 
         Raises:
             ProtocolError: there is no such shard, or a shard is not settled yet.
@@ -106,12 +121,13 @@ class ScoreRelease:
             raise ProtocolError(
                 f"the guest asks for scores, but only {len(self._settled)} of {self.n_shards} shards are settled"
             )
-        scores: FloatVector = np.fromfile(self._path(shard), np.float64)
-        return scores
+        return ReleasedScores(
+            np.fromfile(self._path(shard, "scores"), np.float64), self._path(shard, "reasons").read_bytes()
+        )
 
     def _check(self, shard: int) -> None:
         if not 0 <= shard < self.n_shards:
             raise ProtocolError(f"there is no shard {shard} in a prediction of {self.n_shards} shards")
 
-    def _path(self, shard: int) -> Path:
-        return self._folder / f"scores-{shard}"
+    def _path(self, shard: int, what: str) -> Path:
+        return self._folder / f"{what}-{shard}"

@@ -19,7 +19,7 @@ def check_online(config: ProcessConfig) -> Iterator[Finding]:
     for each in config.online.precompute:
         what = f"job {each.job} with dataset {each.dataset}"
         try:
-            check_prediction(each.job, each.dataset, config.datasets, config.policy, Role.HOST)
+            check_prediction(each.job, each.dataset, config.datasets, config.policy, Role.HOST, n_reasons=each.reasons)
         except PolicyError as error:
             yield problem("online.precompute", f"{what}: {error}")
             continue

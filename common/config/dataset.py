@@ -19,6 +19,24 @@ from trilateral.common.config.settings import JobName, Settings
 
 MAX_BINS = 20
 """The most bins of a column."""
+MAX_REASON_LABELS = 200
+"""The most labels of reasons in a dataset. On the wire, a reason is one byte."""
+MAX_LABEL_CHARACTERS = 100
+"""The longest label of a reason."""
+
+
+def check_reason_label(label: str) -> str:
+    """Return a label of reasons.
+
+    Raises:
+        ValueError: it is empty or too long, or has characters that cannot be printed.
+    """
+    if not 0 < len(label) <= MAX_LABEL_CHARACTERS or not label.isprintable():
+        raise ValueError(f"expected a label of 1 to {MAX_LABEL_CHARACTERS} characters that can be printed")
+    return label
+
+
+ReasonLabel = Annotated[str, AfterValidator(check_reason_label)]
 
 
 class ClassWeight(Settings):
@@ -422,6 +440,10 @@ class DatasetConfig(Settings):
     """Names of the features that are categories and read as text. All other features must be numeric."""
     preprocessing: PreprocessingConfig = PreprocessingConfig()
     """How the features become training columns."""
+    reason_labels: Annotated[dict[str, ReasonLabel], Field(max_length=MAX_REASON_LABELS)] = Field(default={})
+    """Host only: what the guest reads where a column of the host is a reason of a score, by the name of the column, if
+    `policy.max_reasons` permits reasons. Columns with the same label count as one. A column without a label is never
+    a reason. An interaction has the name that `trilateral model show` prints."""
     jobs: list[str] = Field(default=["*"])
     """Names of the jobs that may use this table, as patterns with `*`, `?` and `[...]`. By default every job may use
     it."""
@@ -435,6 +457,8 @@ class DatasetConfig(Settings):
             raise ValueError("`features` names a column twice")
         if len(set(self.id_columns)) < len(self.id_columns):
             raise ValueError("`id` names a column twice")
+        if self.label is not None and self.reason_labels:
+            raise ValueError("`reason_labels` is a setting of the host alone: remove it")
         if self.label is not None and self.label.column in self.id_columns:
             raise ValueError("the label and the ID are the same column")
         if self.label is not None and self.label.weight in self.id_columns:

@@ -173,6 +173,9 @@ DailyLimit = Annotated[
 ]
 """How much may happen in one day of UTC: a number, or `unlimited`."""
 
+MAX_REASONS = 10
+"""The most reasons of a row, for each party."""
+
 HOST_POLICY = (
     "min_rows_per_equation",
     "share_holdout_scores",
@@ -180,6 +183,7 @@ HOST_POLICY = (
     "allow_prediction",
     "max_scores_a_day",
     "min_columns_per_point",
+    "max_reasons",
     "share_bins",
 )
 """Options of `Policy` that only the host may set."""
@@ -279,6 +283,11 @@ class Policy(Settings):
     A point is one set of the host's weights with which rows were scored for the guest: the result of a job, or an
     evaluation. Each gives the guest one more linear function of every row that it scores. With the default, a host with
     13 columns gives scores at 5 points: 13 / 3, rounded up. The same model counts once, however often it predicts."""
+    max_reasons: Annotated[int, Field(ge=0, le=MAX_REASONS)] = 0
+    """Host only: the most reason codes of a row that the guest may have beside u_A: labels from `reason_labels` of the
+    dataset, of those of the host's columns that raise u_A most. Each code of a row counts as one more score under
+    `max_scores_a_day`, and each code of a model as one more point under `min_columns_per_point`. A label of a column of
+    few values may tell the guest the value. With 0, the guest gets no code."""
     share_bins: Literal["none", "guest"] = "none"
     """Host only: who may see the labels in this party's bins, without the names of columns and the bounds of bins. With
     `guest`, a bins job shows the guest, for each fine bin of at most 20 in a column, its number of rows and how many of
@@ -365,6 +374,9 @@ class Precomputed(Settings):
     """Name of the job that trained the model."""
     dataset: JobName
     """Name of one of the `datasets`."""
+    reasons: Annotated[int, Field(ge=0, le=MAX_REASONS)] = 0
+    """The reason codes of each row, at most `policy.max_reasons`. Each ID that the guest asks for counts as one score
+    more for each of them, whether or not the guest uses them."""
 
 
 def _check_loopback(address: str) -> str:

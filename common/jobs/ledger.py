@@ -4,7 +4,8 @@ The daily counters of `quota` bound how much leaves in a day. The ledger bounds 
 equations about the same rows add up, however long the time between them. It counts two things for each dataset:
 
 - *Points* at which the host scored rows for the guest. A point is one set of the host's weights, and each gives one
-  linear function of every row. The same model makes the same point again, whatever it scores.
+  linear function of every row. The same model makes the same point again, whatever it scores. Each reason code of a
+  row counts like a score: the first reasons of all rows are one more point, the second ones another.
 - *Equations* about the training rows. Each training gives the other party one for each of its columns in each batch.
   The guest counts only what its secret start does not cover, see `trilateral.common.protocol.label_secrecy`.
 
@@ -15,7 +16,7 @@ never the reverse. If the ledger cannot be read and written, nothing is given. N
 import hashlib
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -66,6 +67,22 @@ def point_of(steps: Preprocessing, weights: FloatVector) -> str:
     """
     weights = weights + 0.0  # -0.0 is the same weight as 0.0.
     return hashlib.sha256(json.dumps([steps.to_dict(), weights.tolist()]).encode()).hexdigest()
+
+
+def reason_point(point: str, groups: Sequence[int], place: int) -> str:
+    """Return what identifies the function that gives a row's first, second or further reason.
+
+    The names of the reasons do not count, because other names for the same columns tell nothing new.
+
+    Args:
+        point: of the model, see `point_of`.
+        groups: for each of the host's columns, the place of its reason.
+        place: which of a row's reasons, from 0.
+
+    Returns:
+        SHA-256 in hexadecimal.
+    """
+    return hashlib.sha256(json.dumps(["reason", point, [*groups], place]).encode()).hexdigest()
 
 
 class Ledger:

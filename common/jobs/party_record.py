@@ -343,7 +343,7 @@ def _decoded(start: bytes | None) -> FloatVector | None:
 
 def settings_digest(dataset: DatasetConfig) -> bytes:
     """Return a digest that identifies the settings of a dataset, without its path."""
-    exclude: dict[str, Any] = {"path": True}
+    exclude: dict[str, Any] = {"path": True, "reason_labels": True}
     for name in _NEW_SETTINGS:
         _exclude_default(dataset, name.split("."), exclude)
     return _digest([_part([dataset.model_dump_json(exclude=exclude).encode()])])

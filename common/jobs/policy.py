@@ -448,7 +448,7 @@ def check_split(job: JobConfig, policy: Policy, data: PartyData, role: Role) -> 
 
 
 def check_prediction(
-    job: str, name: str, datasets: Mapping[str, DatasetConfig], policy: Policy, role: Role
+    job: str, name: str, datasets: Mapping[str, DatasetConfig], policy: Policy, role: Role, *, n_reasons: int = 0
 ) -> DatasetConfig:
     """Check that the rows of a dataset may be scored.
 
@@ -458,6 +458,7 @@ def check_prediction(
         datasets: all datasets of this party.
         policy: the policy of this party.
         role: the role of this party.
+        n_reasons: how many of the host's reason codes the guest wants for each row.
 
     Returns:
         The dataset.
@@ -470,6 +471,13 @@ def check_prediction(
             role,
             "policy.allow_prediction",
             "the host gives no scores for predictions; to allow them, it sets this line to true",
+            PREDICTION,
+        )
+    if role is Role.HOST and n_reasons > policy.max_reasons:
+        raise refusal(
+            role,
+            "policy.max_reasons",
+            f"the maximum is {policy.max_reasons} reason codes of a row; {n_reasons} asked for: ask for fewer",
             PREDICTION,
         )
     dataset = find_dataset(name, datasets, role)

@@ -14,6 +14,7 @@ from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 from trilateral.common.report import charts
 from trilateral.common.report.contents import (
+    SQUARE,
     Block,
     Chart,
     Charts,
@@ -140,12 +141,12 @@ def _ranking(each: Evaluated, prefix: str) -> list[Block]:
     return [
         Charts(
             [
-                Chart(f"{name}-roc", "ROC curve", lambda axes: charts.draw_roc(axes, groups, auc=auc), height=4.4),
+                Chart(f"{name}-roc", "ROC curve", lambda axes: charts.draw_roc(axes, groups, auc=auc), height=SQUARE),
                 Chart(
                     f"{name}-pr",
                     "Precision and recall",
                     lambda axes: charts.draw_precision_recall(axes, groups),
-                    height=4.4,
+                    height=SQUARE,
                 ),
                 Chart(
                     f"{name}-ks",
@@ -223,7 +224,7 @@ def calibration_section(model: PartyModel, sets: Sequence[Evaluated], *, prefix:
 def _calibration_chart(groups: ScoreGroups, each: Evaluated, prefix: str) -> Chart:
     title = f"Calibration: {each.title}"
     return Chart(
-        f"{prefix}{each.name}-calibration", title, lambda axes: charts.draw_calibration(axes, groups), height=4.4
+        f"{prefix}{each.name}-calibration", title, lambda axes: charts.draw_calibration(axes, groups), height=SQUARE
     )
 
 

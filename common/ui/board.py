@@ -13,7 +13,7 @@ import re
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,6 +87,7 @@ class _Job:
     notes: list[str] = field(default_factory=list)
     noted: object = None
     """The status for which the notes were asked."""
+    has_looked: bool = False
 
 
 class View:
@@ -102,6 +103,11 @@ class View:
         self._job = job
         self._told: dict[str, str] = {}
         self._lines: dict[str, tuple[int, int]] = {}
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is something to tell: before the first look, the news would be that there are no jobs."""
+        return self._board.has_looked and (self._job is None or self._board.viewed[self._job].has_looked)
 
     def news(self) -> Iterator[News]:
         """Yield what the page has not been told yet."""
@@ -165,9 +171,11 @@ class Board:
         self.viewed: dict[str, _Job] = {}
         self.changed = asyncio.Event()
         self.is_closed = False
-        self.has_looked = asyncio.Event()
-        """Set while the jobs are up to date."""
+        self.has_looked = False
+        """Whether the jobs are up to date."""
         self._started = time.time()
+        self._woken = asyncio.Event()
+        """Set when another page is opened, which should not wait for the next look."""
         self._paces: dict[str, Pace] = {}
         self.n_views = 0
         self._looking: list[asyncio.Task[None]] = []
@@ -203,9 +211,10 @@ class Board:
             self.viewed.setdefault(job, _Job()).n_views += 1
         if self.n_views == 1:
             self._looking = [
-                asyncio.create_task(self._repeat(LOOK_SECONDS, self._look)),
-                asyncio.create_task(self._repeat(PEER_SECONDS, self._look_at_peers)),
+                asyncio.create_task(self._repeat(LOOK_SECONDS, self._look, self._woken)),
+                asyncio.create_task(self._repeat(PEER_SECONDS, self._look_at_peers, asyncio.Event())),
             ]
+        self._woken.set()
         try:
             yield View(self, job)
         finally:
@@ -236,20 +245,23 @@ class Board:
         for task in self._looking:
             task.cancel()
         self._looking = []
-        self.has_looked.clear()
+        self.has_looked = False
 
     def _tell(self) -> None:
         self.changed.set()
         self.changed = asyncio.Event()
 
-    async def _repeat(self, seconds: float, look: Callable[[], Any]) -> None:
+    async def _repeat(self, seconds: float, look: Callable[[], Awaitable[None]], woken: asyncio.Event) -> None:
         while True:
+            woken.clear()
             try:
                 await look()
             except Exception as error:  # The page must go on.
                 log.error("the page cannot show all news: unexpected error: %s", where(error))
             self._tell()
-            await asyncio.sleep(seconds)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await woken.wait()
 
     # --- jobs
 
@@ -267,7 +279,7 @@ class Board:
             self.lost = str(error)[:MAX_TEXT] or "the coordinator does not answer"
             found = await asyncio.to_thread(self._own_jobs)
         self.jobs = found
-        self.has_looked.set()
+        self.has_looked = True
         for name, viewed in list(self.viewed.items()):
             await self._look_at(name, viewed)
 
@@ -322,9 +334,11 @@ class Board:
     async def _look_at(self, name: str, viewed: _Job) -> None:
         """Ask for more about a job that a page shows in full."""
         await self._read_work(name, viewed.work)
-        status = self.jobs.get(name)
-        if self.lost is not None or status is None:
-            return
+        if self.lost is None and name in self.jobs:
+            await self._ask_about(name, viewed, self.jobs[name])
+        viewed.has_looked = True
+
+    async def _ask_about(self, name: str, viewed: _Job, status: Mapping[str, Any]) -> None:
         with suppress(TrilateralError, TimeoutError):
             async with asyncio.timeout(ANSWER_SECONDS):
                 await self._ask_rounds(name, viewed.rounds)

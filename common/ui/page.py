@@ -100,9 +100,9 @@ class Page:
         with board.viewing(job) as view:
             await response.prepare(request)
             try:
-                # Without the jobs, the first news would say that there are none.
-                await _wait(board.has_looked)
                 async with asyncio.timeout(MAX_STREAM_SECONDS):
+                    while not view.is_ready and not board.is_closed:
+                        await _wait(board.changed)
                     while not board.is_closed:
                         changed = board.changed
                         for name, content in (*view.news(), ("beat", {})):

@@ -1,6 +1,8 @@
 """``trilateral align`` and ``trilateral predict`` at three real servers."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from typer.testing import CliRunner
@@ -39,3 +41,22 @@ def test_the_host_cannot_use_the_commands_of_the_guest(world: World, tmp_path: P
         result = CliRunner().invoke(app, [*command, *config])
         assert result.exit_code == 2
         assert "role: is host, but only the guest can" in result.stderr
+
+
+def test_the_commands_print_the_same_counts_as_json(world: World, tmp_path: Path) -> None:
+    def found(*arguments: object) -> dict[str, Any]:
+        command = [*map(str, arguments), "--json", "--config", str(world.files[Role.GUEST])]
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, result.stderr
+        return dict(json.loads(result.stdout))
+
+    total, out = N_COMMON + N_ONLY, tmp_path / "scores.csv"
+    counts = found("align", NEW)
+    assert set(counts.pop("changed")) == {"spaces", "unicode", "decimals"}
+    assert counts == {"n_host": total, "n_guest": total, "n_common": N_COMMON}
+    counts = found("predict", TRAINED, "--dataset", NEW, "--out", out)
+    assert (counts["n_scored"], counts["out"]) == (N_COMMON, str(out))
+    jobs = found("status")["jobs"]
+    (job,) = found("status", TRAINED)["jobs"]
+    assert TRAINED in [each["job"] for each in jobs]
+    assert (job["state"], job["loss"]) == ("finished", next(each["loss"] for each in jobs if each["job"] == TRAINED))

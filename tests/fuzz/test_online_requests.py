@@ -35,7 +35,7 @@ def test_what_is_asked_and_answered_shows_in_no_text() -> None:
 @given(BODIES)
 def test_any_json_is_rows_or_refused(body: Any) -> None:
     with contextlib.suppress(ProtocolError, DataError):
-        job, dataset, rows = _read_body(body)
+        job, dataset, rows, _ = _read_body(body)
         assert isinstance(job, str)
         assert isinstance(dataset, str)
         assert all(isinstance(part, str) for row in rows for part in row.id)

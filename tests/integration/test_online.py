@@ -22,7 +22,7 @@ from scipy.special import expit
 from typer.testing import CliRunner, Result
 
 import trilateral.host_party.server as host_server
-from tests.support.new_rows import NEW, plain_scores, with_new_rows, write_new_rows
+from tests.support.new_rows import NEW, REASON_LABELS, host_reasons, plain_scores, with_new_rows, write_new_rows
 from tests.support.three_servers import DATASET, LENIENT, make_configs, serving, train_over_localhost, write_tables
 from tests.support.waiting import eventually
 from trilateral.cli.main import app
@@ -198,6 +198,53 @@ async def test_features_may_come_with_the_request(world: World) -> None:
         (new,) = await session.score(JOB.name, NEW, [AT_HOST], features=[features[3] | {"other": "ignored"}])
     np.testing.assert_allclose([row.score or np.nan for row in got], scores[ids], rtol=0, atol=1e-9)
     assert new.score is not None
+
+
+def with_host_reasons(world: World, n_reasons: int) -> None:
+    """Let the host prepare reasons."""
+    host = world.configs[Role.HOST]
+    labelled = host.datasets[NEW].model_copy(update={"reason_labels": REASON_LABELS})
+    online = {"precompute": [{"job": JOB.name, "dataset": NEW, "reasons": n_reasons}]}
+    datasets = host.datasets | {NEW: labelled}
+    world.change(Role.HOST, datasets=datasets, online=OnlineConfig.model_validate(online))
+    world.set_policy(max_reasons=n_reasons)
+
+
+async def test_reasons_are_those_of_a_prediction_and_the_hosts_count_as_scores(world: World) -> None:
+    with_host_reasons(world, 2)
+    ids = [f"new-{number:05d}" for number in range(20)]
+    named = host_reasons(world.configs[Role.HOST], JOB.name, world.rows[Role.HOST])
+    features = world.rows[Role.GUEST].set_index("id").loc[ids].replace({np.nan: None}).to_dict("records")
+    async with world.serving() as session:
+        plain = await session.score(JOB.name, NEW, ids)
+        few = await session.score(JOB.name, NEW, ids, reasons=1)
+        got = await session.score(JOB.name, NEW, ids, reasons=3, host_reasons=2)
+        given = await session.score(JOB.name, NEW, ids, features=features, reasons=3)
+        (first,) = await session.score(JOB.name, NEW, ids[:1], host_reasons=1)
+        await refused(session, DataError, "the host prepares 2 reasons of each row, and 3 are", ids, host_reasons=3)
+        with pytest.raises(ValueError, match="host_reasons: expected 0 to 10, not 11"):
+            await session.score(JOB.name, NEW, ids, host_reasons=11)
+        predicted = await session.predict(JOB.name, NEW, reasons=3, host_reasons=2)
+    assert world.given == (3 * (4 * 20 + 1) + 3 * N_COMMON, 4 * 20 + 1 + N_COMMON + N_ONLY)
+    assert [row.host_reasons for row in got] == [tuple(named[one]) for one in ids]
+    assert first.host_reasons == tuple(named[ids[0]][:1])
+    assert {row.reasons + row.host_reasons for row in plain} == {()}
+    assert [row.reasons for row in few] == [row.reasons[:1] for row in got]
+    assert [row.reasons for row in given] == [row.reasons for row in got]
+    table = predicted.scores.set_index("id").loc[ids]
+    for column, each in (("reason", [row.reasons for row in got]), ("host_reason", [row.host_reasons for row in got])):
+        rows = table[[name for name in table.columns if name.startswith(column)]].to_numpy()
+        assert [tuple(name for name in row if isinstance(name, str)) for row in rows] == each
+    assert len(Ledger(world.configs[Role.HOST].state, Role.HOST).entry(NEW).points) == 3
+
+
+async def test_reasons_of_the_host_end_with_its_permission(world: World) -> None:
+    with_host_reasons(world, 1)
+    async with world.serving() as session:
+        await session.score(JOB.name, NEW, [COMMON], host_reasons=1)
+        world.set_policy(max_reasons=0)
+        await refused(session, PolicyError, "policy.max_reasons: the maximum is 0", [COMMON])
+    assert world.given == (2, 1)
 
 
 async def test_a_changed_table_changes_the_scores(world: World) -> None:
@@ -380,10 +427,10 @@ def slow_table(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Even
     """Let the guest read its table only after an event, and note each time that it begins."""
     may_read, begun = threading.Event(), list[object]()
 
-    def wait_and_score(*args: Any) -> Any:
+    def wait_and_score(*args: Any, **more: Any) -> Any:
         begun.append(args[0])
         assert may_read.wait(60)
-        return score_table(*args)
+        return score_table(*args, **more)
 
     monkeypatch.setattr("trilateral.guest_party.online.score_table", wait_and_score)
     try:
@@ -484,6 +531,24 @@ async def test_http_answers_as_grpc_does(world: World) -> None:
     assert 0 < first["probability"] < 1
     assert second == {"id": AT_GUEST, "score": None, "probability": None, "lacking": "host"}
     assert "Platt" in content["calibration"]
+    assert "reasons" not in first
+
+
+async def test_http_and_the_command_name_reasons(world: World) -> None:
+    with_host_reasons(world, 2)
+    named = host_reasons(world.configs[Role.HOST], JOB.name, world.rows[Role.HOST])[COMMON]
+    async with over_http(world) as (session, url):
+        body = BODY | {"reasons": 3, "host_reasons": 2}
+        async with session.post(f"{url}/score", json=body, headers=token(world)) as answer:
+            first, second = (await answer.json())["scores"]
+        result = await run_score(world, COMMON, AT_GUEST, "--reasons", "3", "--host-reasons", "2")
+    assert first["host_reasons"] == named
+    assert "reasons" not in second
+    header, *lines = result.stdout.splitlines()
+    assert header == "id,score,probability,reason_1,reason_2,reason_3,host_reason_1,host_reason_2"
+    fields = lines[0].split(",")[3:]
+    assert [[name for name in part if name] for part in (fields[:3], fields[3:])] == [first["reasons"], named]
+    assert lines[1] == f"{AT_GUEST},,,,,,,"
 
 
 @pytest.mark.parametrize(
@@ -504,6 +569,9 @@ async def test_http_answers_as_grpc_does(world: World) -> None:
         ({"data": "[]"}, 400),
         ({"data": json.dumps(BODY | {"more": 1})}, 400),
         ({"data": json.dumps(BODY | {"rows": []})}, 400),
+        ({"data": json.dumps(BODY | {"reasons": "3"})}, 400),
+        ({"data": json.dumps(BODY | {"reasons": 11})}, 400),
+        ({"data": json.dumps(BODY | {"host_reasons": -1})}, 400),
         ({"data": json.dumps(BODY | {"rows": [{"no": "ID"}]})}, 400),
         ({"data": json.dumps(BODY | {"rows": [1.5]})}, 400),
         ({"data": json.dumps(BODY | {"rows": [{"id": "a", "features": "text"}]})}, 400),
@@ -670,16 +738,17 @@ async def test_under_tls_the_guests_own_certificate_gets_scores_and_the_hosts_do
     assert row.score == pytest.approx(expected(world)[COMMON])
 
 
-async def test_the_command_prints_scores_as_csv(world: World) -> None:
-    async def run(*ids: str) -> Result:
-        path = world.folder / "guest.yaml"
-        path.write_text(yaml.safe_dump(world.configs[Role.GUEST].model_dump(mode="json", exclude_defaults=True)))
-        words = ["score", JOB.name, *ids, "--dataset", NEW, "--config", str(path)]
-        return await asyncio.to_thread(CliRunner().invoke, app, words)
+async def run_score(world: World, *words: str) -> Result:
+    path = world.folder / "guest.yaml"
+    path.write_text(yaml.safe_dump(world.configs[Role.GUEST].model_dump(mode="json", exclude_defaults=True)))
+    words = ("score", JOB.name, *words, "--dataset", NEW, "--config", str(path))
+    return await asyncio.to_thread(CliRunner().invoke, app, words)
 
+
+async def test_the_command_prints_scores_as_csv(world: World) -> None:
     async with world.serving():
-        result = await run(COMMON, AT_GUEST)
-        nothing = await run(AT_HOST)
+        result = await run_score(world, COMMON, AT_GUEST)
+        nothing = await run_score(world, AT_HOST)
     assert result.exit_code == 0, result.output
     header, first, second = result.stdout.splitlines()
     assert header == "id,score,probability"

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.special import expit
 
-from tests.support.new_rows import NEW, plain_scores, with_new_rows, write_new_rows
+from tests.support.new_rows import NEW, REASON_LABELS, host_reasons, plain_scores, with_new_rows, write_new_rows
 from tests.support.three_servers import (
     DATASET,
     LENIENT,
@@ -42,6 +42,7 @@ from trilateral.common.data.model.spool import ScoredRows, ScoredShards
 from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.jobs.drift_file import DRIFT, newest_shifts
 from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.quota import COUNTER, IDS_COUNTER, IdQuota
 from trilateral.common.pb.v1 import prediction_pb2
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
@@ -54,7 +55,7 @@ from trilateral.guest_party.dataset_alignment import align_dataset
 from trilateral.guest_party.prediction import PredictionCounts, PredictionPlan, predict
 from trilateral.guest_party.score_file import ScoreFiles
 from trilateral.host_party.predictions import PredictionRequest, Predictions
-from trilateral.host_party.score_release import ScoreRelease
+from trilateral.host_party.score_release import ReleasedScores, ScoreRelease
 
 JOB = JobConfig(name="scores", aligned=True, dataset=DATASET, key_bits=512)
 OTHER = JOB.model_copy(update={"name": "other", "holdout": 0.0})
@@ -361,7 +362,71 @@ async def test_the_audit_log_has_the_caller_and_the_number_of_scores(world: Worl
     assert not any(one in text for one in world.rows[Role.HOST]["id"])
 
 
+def counted_points(world: World) -> int:
+    return len(Ledger(world.configs[Role.HOST].state, Role.HOST).entry(NEW).points)
+
+
+async def test_the_hosts_reasons_are_its_labels_and_each_counts_as_a_score_and_as_a_point(world: World) -> None:
+    world.set_policy(max_reasons=3)
+    world.change_table(Role.HOST, reason_labels=REASON_LABELS)
+    async with world.host() as peer:
+        for _ in range(2):
+            await world.predict(peer, n_host_reasons=3, n_reasons=1)
+    table = pd.read_csv(world.folder / "scores.csv", index_col="id", keep_default_na=False)
+    assert [*table.columns] == ["score", "probability", "reason_1", "host_reason_1", "host_reason_2", "host_reason_3"]
+    expected = host_reasons(world.configs[Role.HOST], JOB.name, world.rows[Role.HOST])
+    got = table.filter(like="host_reason")
+    assert {one: [each for each in row if each] for one, row in zip(got.index, got.to_numpy(), strict=True)} == {
+        one: expected[one] for one in got.index
+    }
+    assert {*got.to_numpy().ravel()} == {"", "Balance", "Branch"}
+    assert world.given == 2 * N_COMMON * 4
+    assert counted_points(world) == 4
+    # Other labels for the same columns, or fewer reasons, tell nothing new; reasons of other columns do.
+    world.change_table(Role.HOST, reason_labels={name: f"my {label}" for name, label in REASON_LABELS.items()})
+    async with world.host() as peer:
+        await world.predict(peer, n_host_reasons=1)
+    assert counted_points(world) == 4
+    world.change_table(Role.HOST, reason_labels={"x0": "Balance"})
+    async with world.host() as peer:
+        await world.predict(peer, n_host_reasons=1)
+    assert counted_points(world) == 5
+
+
 # --- what is refused
+
+
+async def test_reasons_of_the_host_are_refused_unless_it_permits_and_labels_them(world: World) -> None:
+    await world.refused(ConfigError, "host_reasons: expected 0 to 10, not 11", n_host_reasons=11)
+    world.change_table(Role.HOST, reason_labels=REASON_LABELS)
+    said = r"under policy\.max_reasons: the maximum is 0 reason codes of a row; 1 asked for: ask for fewer"
+    await world.refused(PolicyError, said, n_host_reasons=1)
+    world.set_policy(max_reasons=1)
+    await world.refused(PolicyError, "the maximum is 1 reason codes of a row; 2 asked for", n_host_reasons=2)
+    world.change_table(Role.HOST, reason_labels={"of another model": "Balance"})
+    await world.refused(DataError, rf"no column of the model of job {JOB.name} has a label", n_host_reasons=1)
+    world.change_table(Role.HOST, reason_labels=REASON_LABELS)
+    world.set_policy(max_reasons=1, min_columns_per_point=4)
+    await world.refused(PolicyError, r"policy\.min_columns_per_point: .* 2 more needed", n_host_reasons=1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (ReleasedScores(np.zeros(N_COMMON), bytes(N_COMMON - 1)), "59 reason codes for 60 rows: expected 1 each"),
+        (ReleasedScores(np.zeros(N_COMMON), bytes([3]) * N_COMMON), "of 2 labels"),
+    ],
+)
+async def test_a_host_that_sends_wrong_reason_codes_is_refused(
+    answer: ReleasedScores, said: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.set_policy(max_reasons=1)
+    world.change_table(Role.HOST, reason_labels=REASON_LABELS)
+    monkeypatch.setattr(ScoreRelease, "scores", lambda *_: answer)
+    async with world.host() as peer:
+        with pytest.raises(ProtocolError, match=said):
+            await world.predict(peer, n_host_reasons=1)
+    assert not (world.folder / "scores.csv").exists()
 
 
 async def test_without_permission_nothing_is_read_and_no_score_leaves(world: World) -> None:

@@ -10,6 +10,7 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.model_file import load_model
+from trilateral.common.data.tables.table import read_frame
 from trilateral.common.jobs.folder import JobFolder
 
 NEW = "new"
@@ -46,6 +47,24 @@ def with_new_rows(config: ProcessConfig, folder: Path, name: str = NEW) -> Proce
     (training,) = config.datasets.values()
     new = training.model_copy(update={"path": folder / f"new-{config.role}.csv"})
     return config.model_copy(update={"datasets": config.datasets | {name: new}})
+
+
+REASON_LABELS = {"x0": "Balance", "x2": "Balance", "branch": "Branch"}
+"""What the host calls its columns; it names x1 to nobody."""
+
+
+def host_reasons(config: ProcessConfig, job: str, rows: pd.DataFrame) -> dict[str, list[str]]:
+    """Return the host's labels by ID that raise a score above the mean of the training rows, the strongest first."""
+    model = load_model(JobFolder(config.state, job).model)
+    steps = model.steps
+    dataset = config.datasets[NEW]
+    terms = steps.expand(read_frame(rows, steps.features, steps.texts, dataset.missing)) - steps.mean
+    raised = pd.DataFrame(0.0, index=rows["id"], columns=[*dict.fromkeys(REASON_LABELS.values())])
+    owners = [column.name for column in steps.columns for _ in column.terms]
+    for term, (name, owner) in enumerate(zip(steps.terms, owners, strict=True)):
+        if owner in REASON_LABELS:
+            raised[REASON_LABELS[owner]] += terms[:, term] * model.weights[name]
+    return {str(one): [*row[row > 0].sort_values(ascending=False).index] for one, row in raised.iterrows()}
 
 
 def plain_scores(configs: Mapping[Role, ProcessConfig], job: str, rows: Mapping[Role, pd.DataFrame]) -> pd.Series:

@@ -1,9 +1,10 @@
 """A labelled set intersection: a list of masked scores that a guest opens one ID at a time.
 
 The host draws a key b for each list. For each of its IDs y it computes F(y) = BLAKE2b(H(y)^b, y), whose first bytes
-are a tag and whose last bytes mask the score of y. The list has tag and masked score of each ID, sorted by tag. The
-guest gets the list once. To look up an ID x it sends H(x)^a, with a new key a, and the host answers H(x)^ab. The
-guest removes a and computes F(x). If the tag is in the list, the mask gives the score.
+are a tag and whose last bytes mask the score of y and its reason codes, a byte each. The list has the tag and the
+masked bytes of each ID, sorted by tag. The guest gets the list once. To look up an ID x it sends H(x)^a, with a new
+key a, and the host answers H(x)^ab. The guest removes a and computes F(x). If the tag is in the list, the mask gives
+the score.
 
 F is an oblivious pseudorandom function (2HashDH of Jarecki, Kiayias and Krawczyk 2014). The host learns how many
 points it answers, and nothing else: H(x)^a is a random point of the subgroup, whatever x is, and the guest does not
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ProtocolError
+from trilateral.common.config.process import MAX_REASONS
 from trilateral.common.curve25519.points import (
     KEY_BYTES,
     POINT_BYTES,
@@ -44,10 +46,10 @@ DOMAIN = b"TRILATERAL-ONLINE-V01-with-curve25519_XMD:SHA-512_ELL2_NU_"
 TAG_BYTES = 16
 SCORE_BYTES = 8
 ENTRY_BYTES = TAG_BYTES + SCORE_BYTES
-"""Bytes of an ID in a list. Two of 10^8 IDs share a tag with a probability of 2^-76."""
+"""Bytes of an ID in a list, without its reasons. Two of 10^8 IDs share a tag with a probability of 2^-76."""
 
 Entries = NDArray[np.uint8]
-"""Shape (n_ids, ENTRY_BYTES)."""
+"""Shape (n_ids, ENTRY_BYTES + n_reasons)."""
 
 
 # --- the host's side
@@ -58,19 +60,25 @@ def new_key() -> bytes:
     return token_bytes(KEY_BYTES)
 
 
-def make_entries(key: bytes, ids: Sequence[str], scores: FloatVector) -> Entries:
+def make_entries(
+    key: bytes, ids: Sequence[str], scores: FloatVector, codes: NDArray[np.uint8] | None = None
+) -> Entries:
     """Return the entries of some IDs, in their order.
 
     Args:
         key: the key b of the list.
         ids: the host's IDs y.
         scores: the score of each, shape (n_ids,).
+        codes: the reason codes of each, shape (n_ids, n_reasons); None without.
     """
     texts = [each.encode() for each in ids]
     points = split_points(multiply(key, encode_to_curve(texts, DOMAIN)))
     digests = b"".join(map(_digest, points, texts))
-    entries = np.frombuffer(digests, np.uint8).reshape(-1, ENTRY_BYTES).copy()
-    entries[:, TAG_BYTES:] ^= scores.astype("<f8").view(np.uint8).reshape(-1, SCORE_BYTES)
+    n_codes = 0 if codes is None else codes.shape[1]
+    entries = np.frombuffer(digests, np.uint8).reshape(len(texts), -1)[:, : ENTRY_BYTES + n_codes].copy()
+    entries[:, TAG_BYTES:ENTRY_BYTES] ^= scores.astype("<f8").view(np.uint8).reshape(-1, SCORE_BYTES)
+    if codes is not None:
+        entries[:, ENTRY_BYTES:] ^= codes
     return entries
 
 
@@ -149,20 +157,24 @@ class LabelledList:
 
     Args:
         data: the entries, sorted by tag.
+        n_reasons: how many reason codes each ID has.
 
     Raises:
         ProtocolError: the data are not whole entries, or their tags do not ascend.
     """
 
-    def __init__(self, data: bytes) -> None:
-        if len(data) % ENTRY_BYTES:
-            raise ProtocolError(f"received a list of {len(data)} bytes, which are not entries of {ENTRY_BYTES} bytes")
-        if sort_entries(np.frombuffer(data, np.uint8).reshape(-1, ENTRY_BYTES)) != (data, 0):
+    def __init__(self, data: bytes, n_reasons: int = 0) -> None:
+        self._entry_bytes = ENTRY_BYTES + n_reasons
+        if len(data) % self._entry_bytes:
+            raise ProtocolError(
+                f"received a list of {len(data)} bytes, which are not entries of {self._entry_bytes} bytes"
+            )
+        if sort_entries(np.frombuffer(data, np.uint8).reshape(-1, self._entry_bytes)) != (data, 0):
             raise ProtocolError("received a list that is not in order, or has an entry twice")
         self._data = data
 
     def __len__(self) -> int:
-        return len(self._data) // ENTRY_BYTES
+        return len(self._data) // self._entry_bytes
 
     def open(self, digest: bytes) -> float | None:
         """Return the score of an ID, which may be any float; None if the list does not have the ID.
@@ -170,17 +182,27 @@ class LabelledList:
         Args:
             digest: F(x) of the ID, from `Query.read`.
         """
+        opened = self._open(digest)
+        return None if opened is None else float(opened[:SCORE_BYTES].view("<f8")[0])
+
+    def codes(self, digest: bytes) -> bytes:
+        """Return the reason codes of an ID, one byte for each; empty if the list does not have the ID."""
+        opened = self._open(digest)
+        return b"" if opened is None else opened[SCORE_BYTES:].tobytes()
+
+    def _open(self, digest: bytes) -> NDArray[np.uint8] | None:
         tag = digest[:TAG_BYTES]
         place = bisect_left(range(len(self)), tag, key=self._tag)
         if place == len(self) or self._tag(place) != tag:
             return None
-        start = place * ENTRY_BYTES + TAG_BYTES
-        masked = np.frombuffer(self._data[start : start + SCORE_BYTES], np.uint8)
-        return float((masked ^ np.frombuffer(digest[TAG_BYTES:], np.uint8)).view("<f8")[0])
+        entry = self._data[place * self._entry_bytes : (place + 1) * self._entry_bytes]
+        masked, mask = (np.frombuffer(each, np.uint8)[TAG_BYTES:] for each in (entry, digest[: self._entry_bytes]))
+        opened: NDArray[np.uint8] = masked ^ mask
+        return opened
 
     def _tag(self, place: int) -> bytes:
-        return self._data[place * ENTRY_BYTES : place * ENTRY_BYTES + TAG_BYTES]
+        return self._data[place * self._entry_bytes : place * self._entry_bytes + TAG_BYTES]
 
 
 def _digest(point: bytes, text: bytes) -> bytes:
-    return hashlib.blake2b(point + text, digest_size=ENTRY_BYTES, person=b"online score").digest()
+    return hashlib.blake2b(point + text, digest_size=ENTRY_BYTES + MAX_REASONS, person=b"online score").digest()

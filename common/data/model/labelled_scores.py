@@ -1,5 +1,6 @@
 """Scores of a file that `predict` wrote, and the labels of the same rows from a table of the guest."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,8 @@ from trilateral.common.data.tables.table_file import open_table
 
 SCORE = "score"
 FIGURES = (SCORE, "probability")
-"""Names of the columns of a score file that are not part of an ID."""
+_REASON = re.compile(r"(host_)?reason_\d+")
+"""`FIGURES` and such names are those of the columns of a score file that are not part of an ID."""
 _DEFAULT_FORM = IdForm()
 
 
@@ -108,7 +110,7 @@ def _read(path: Path, form: IdForm) -> tuple[Ids, FloatVector]:
         raise DataError(
             f"{path.name} has a score for each of several classes: name scores by a model of a label with two values"
         )
-    id_columns = [name for name in names if name not in FIGURES]
+    id_columns = [name for name in names if name not in FIGURES and not _REASON.fullmatch(name)]
     if SCORE not in names or not id_columns:
         raise DataError(f"{path.name} has no IDs with a column {SCORE!r}: name a file that `trilateral predict` wrote")
     table = read_table(DatasetConfig(path=path, id=id_columns, id_form=form, features=[SCORE]))

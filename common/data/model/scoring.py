@@ -12,7 +12,7 @@ from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.features import Categories, Features
 from trilateral.common.data.model.distributions import ShiftCounter
 from trilateral.common.data.model.model_file import PartyModel
-from trilateral.common.data.model.reasons import ReasonRows
+from trilateral.common.data.model.reasons import Places, Reasons
 from trilateral.common.data.party_data import describe_repeated
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.tables.id_form import normalise
@@ -33,13 +33,14 @@ class ScoreSink(Protocol):
         """The number of rows added so far."""
         ...
 
-    def add(self, ids: Ids, written: Ids, scores: FloatArray) -> None:
+    def add(self, ids: Ids, written: Ids, scores: FloatArray, reasons: Places | None) -> None:
         """Add rows, in the order of the table.
 
         Args:
             ids: the IDs in their normal form.
             written: the same IDs as they are written.
             scores: this party's parts of the scores, shape (n_added,), or (n_added, n_classes).
+            reasons: the reasons of the scores, shape (n_added, n_reasons); None if nobody has asked for them.
         """
         ...
 
@@ -56,7 +57,7 @@ def score_table(
     scratch: Scratch = IN_MEMORY,
     *,
     shift: ShiftCounter | None = None,
-    reasons: ReasonRows | None = None,
+    reasons: Reasons | None = None,
 ) -> list[str]:
     """Read a table in bounded memory, score its rows and add them to `rows`.
 
@@ -67,7 +68,7 @@ def score_table(
         on_progress: is called after each chunk with the number of rows so far. Its exceptions end the reading.
         scratch: where the columns lie if rows that are far apart may have to be merged.
         shift: counts the rows for the shift since the training.
-        reasons: receives the reasons of the scores.
+        reasons: finds the reasons of the scores.
 
     Returns:
         Warnings for this party only: a sentence about the rows that repeat an ID, and one for each categorical column
@@ -88,14 +89,13 @@ def score_table(
         scores = score_features(steps, weights, chunk.features)
         if shift is not None:
             shift.add(chunk.features)
-        if reasons is not None:
-            reasons.add(chunk.features)
         for column in known:
             values = chunk.features[column.name]
             if isinstance(values, Categories):
                 n_present[column.name] += int((~values.missing).sum())
                 n_known[column.name] += int((column.places(values) >= 0).sum())
-        rows.add(normalise(chunk.ids, dataset.id_form, len(dataset.id_columns)).ids, chunk.ids, scores)
+        ids = normalise(chunk.ids, dataset.id_form, len(dataset.id_columns)).ids
+        rows.add(ids, chunk.ids, scores, None if reasons is None else reasons.find(chunk.features))
         on_progress(rows.n_ids)
     rows.finish()
     repeated = describe_repeated(n_repeated, dataset)

@@ -15,6 +15,7 @@ from pyarrow import ipc
 
 from trilateral.common.base.arrays import FloatArray, FloatVector, Rows
 from trilateral.common.data.alignment.dealing import Dealing
+from trilateral.common.data.model.reasons import Places
 from trilateral.common.data.tables.arrow_arrays import from_numpy, null, to_numpy
 from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.repeated_ids import repeated_error
@@ -26,8 +27,16 @@ _SPOOL = pa.schema([("id", pa.string()), ("written", pa.string())])
 _SHARD = pa.schema([("id", pa.string()), ("row", pa.int64())])
 
 
-def _with_scores(schema: pa.Schema, n_models: int) -> pa.Schema:
-    return schema.append(pa.field("scores", pa.list_(pa.float64(), n_models)))
+def _with_scores(schema: pa.Schema, n_models: int, n_reasons: int) -> pa.Schema:
+    scored = schema.append(pa.field("scores", pa.list_(pa.float64(), n_models)))
+    return scored.append(pa.field("reasons", pa.list_(pa.int16(), n_reasons))) if n_reasons else scored
+
+
+def _reasons_in(table: pa.Table | pa.RecordBatch, n_reasons: int) -> Places:
+    if not n_reasons:
+        return np.empty((len(table), 0), np.int16)
+    places: Places = to_numpy(pc.list_flatten(table["reasons"])).reshape(-1, n_reasons)
+    return places
 
 
 class ScoredRows:
@@ -39,13 +48,15 @@ class ScoredRows:
         folder: an empty folder for this table only.
         columns: names of the columns of the ID, for errors.
         n_models: how many scores a row has.
+        n_reasons: how many reasons a row has.
     """
 
-    def __init__(self, folder: Path, columns: Sequence[str], n_models: int = 1) -> None:
+    def __init__(self, folder: Path, columns: Sequence[str], n_models: int = 1, n_reasons: int = 0) -> None:
         self._folder = folder
         self._columns = columns
         self._n_models = n_models
-        self._schema = _with_scores(_SPOOL, n_models)
+        self._n_reasons = n_reasons
+        self._schema = _with_scores(_SPOOL, n_models, n_reasons)
         self._path = folder / "rows"
         self._file = self._path.open("xb")
         self._stream = ipc.new_stream(self._file, self._schema)
@@ -58,21 +69,24 @@ class ScoredRows:
 
     @property
     def n_bytes(self) -> int:
-        """The size of the finished file: all IDs and scores."""
+        """The size of the finished file: all IDs, scores and reasons."""
         return self._path.stat().st_size
 
-    def add(self, ids: Ids, written: Ids, scores: FloatArray) -> None:
+    def add(self, ids: Ids, written: Ids, scores: FloatArray, reasons: Places | None = None) -> None:
         """Add rows, in the order of the table.
 
         Args:
             ids: the IDs in their normal form.
             written: the same IDs as they are written.
             scores: this party's parts of the scores, shape (n_added,) or (n_added, n_models).
+            reasons: the reasons of the scores, shape (n_added, n_reasons); None without.
         """
         # Most IDs are written in their normal form and need not be stored twice.
         other = pc.if_else(pc.equal(ids.texts, written.texts), null(written.texts.type), written.texts)
         flat = pa.FixedSizeListArray.from_arrays(from_numpy(np.ascontiguousarray(scores).ravel()), self._n_models)
         columns = [ids.texts.cast(pa.string()), other.cast(pa.string()), flat]
+        if reasons is not None:
+            columns.append(pa.FixedSizeListArray.from_arrays(from_numpy(reasons.ravel()), self._n_reasons))
         self._stream.write_batch(pa.record_batch(columns, self._schema))
         self._n_ids += len(ids)
 
@@ -82,10 +96,10 @@ class ScoredRows:
             self._stream.close()
             self._file.close()
 
-    def written(self) -> Iterator[pa.Array]:
-        """Yield the IDs as they are written, in batches, in the order of the table."""
+    def written(self) -> Iterator[tuple[pa.Array, Places]]:
+        """Yield the IDs as they are written, and the reasons, in batches, in the order of the table."""
         for batch in self._batches():
-            yield pc.coalesce(batch["written"], batch["id"])
+            yield pc.coalesce(batch["written"], batch["id"]), _reasons_in(batch, self._n_reasons)
 
     def deal(self, dealing: Dealing) -> "ScoredShards":
         """Deal the rows to the shards of a session.
@@ -118,7 +132,7 @@ class ScoredRows:
         Args:
             n_shards: the number of shards.
         """
-        return ScoredShards(self._folder, n_shards, self._n_models)
+        return ScoredShards(self._folder, n_shards, self._n_models, self._n_reasons)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         with self._path.open("rb") as file, ipc.open_stream(file) as stream:
@@ -135,16 +149,19 @@ class ScoredShard:
     """Row numbers in the table, from 0; shape (n_shard_rows,)."""
     scores: FloatArray
     """This party's parts of the scores, shape (n_shard_rows,), or (n_shard_rows, n_models) for several models."""
+    reasons: Places
+    """The reasons of the scores, shape (n_shard_rows, n_reasons)."""
 
 
 class ScoredShards:
     """Rows dealt to shards, one file for each shard. Several threads may read at once."""
 
-    def __init__(self, folder: Path, n_shards: int, n_models: int = 1) -> None:
+    def __init__(self, folder: Path, n_shards: int, n_models: int = 1, n_reasons: int = 0) -> None:
         self._folder = folder
         self._n_shards = n_shards
         self._n_models = n_models
-        self._schema = _with_scores(_SHARD, n_models)
+        self._n_reasons = n_reasons
+        self._schema = _with_scores(_SHARD, n_models, n_reasons)
 
     def append(self, table: pa.Table, first: int, dealing: Dealing) -> None:
         """Deal more rows.
@@ -156,7 +173,8 @@ class ScoredShards:
         """
         rows = dealing.deal(Ids(table["id"]))
         numbers = from_numpy(np.arange(first, first + len(table)))
-        table = pa.table([table["id"], numbers, table["scores"]], schema=self._schema)
+        kept = ["scores", "reasons"] if self._n_reasons else ["scores"]
+        table = pa.table([table["id"], numbers, *(table[name] for name in kept)], schema=self._schema)
         table = table.take(from_numpy(np.concatenate(rows))).combine_chunks()
         start = 0
         for shard, length in enumerate(map(len, rows)):
@@ -176,7 +194,7 @@ class ScoredShards:
         table = self._read(shard)
         scores: FloatVector = to_numpy(pc.list_flatten(table["scores"]))
         of_rows = scores if self._n_models == 1 else scores.reshape(-1, self._n_models)
-        return ScoredShard(Ids(table["id"]), to_numpy(table["row"]), of_rows)
+        return ScoredShard(Ids(table["id"]), to_numpy(table["row"]), of_rows, _reasons_in(table, self._n_reasons))
 
     def count_repeated(self, shard: int) -> int:
         """Return how many rows of a shard repeat an earlier ID."""

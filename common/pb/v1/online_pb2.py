@@ -24,33 +24,33 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$trilateral/common/pb/v1/online.proto\x12\rtrilateral.v1\"[\n\x0eGetListRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\r\n\x05model\x18\x02 \x01(\x0c\x12\x0f\n\x07\x64\x61taset\x18\x03 \x01(\t\x12\x0c\n\x04\x66orm\x18\x04 \x03(\t\"@\n\x0fGetListResponse\x12\x0c\n\x04list\x18\x01 \x01(\x0c\x12\x0e\n\x06n_rows\x18\x02 \x01(\x04\x12\x0f\n\x07\x65ntries\x18\x03 \x01(\x0c\"3\n\x13\x41nswerPointsRequest\x12\x0c\n\x04list\x18\x01 \x01(\x0c\x12\x0e\n\x06points\x18\x02 \x01(\x0c\"<\n\x14\x41nswerPointsResponse\x12\x14\n\x0cunknown_list\x18\x01 \x01(\x08\x12\x0e\n\x06points\x18\x02 \x01(\x0c\"U\n\x0cScoreRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x61taset\x18\x02 \x01(\t\x12\'\n\x04rows\x18\x03 \x03(\x0b\x32\x19.trilateral.v1.RowToScore\"*\n\nRowToScore\x12\n\n\x02id\x18\x01 \x03(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x01(\t\"K\n\rScoreResponse\x12%\n\x04rows\x18\x01 \x03(\x0b\x32\x17.trilateral.v1.RowScore\x12\x13\n\x0b\x63\x61libration\x18\x02 \x01(\t\"W\n\x08RowScore\x12\r\n\x05score\x18\x01 \x01(\x01\x12\x13\n\x0bprobability\x18\x02 \x01(\x01\x12\'\n\x07lacking\x18\x03 \x01(\x0e\x32\x16.trilateral.v1.Lacking*G\n\x07Lacking\x12\x17\n\x13LACKING_UNSPECIFIED\x10\x00\x12\x10\n\x0cLACKING_HOST\x10\x01\x12\x11\n\rLACKING_GUEST\x10\x02\x32\xb4\x01\n\rOnlineService\x12J\n\x07GetList\x12\x1d.trilateral.v1.GetListRequest\x1a\x1e.trilateral.v1.GetListResponse0\x01\x12W\n\x0c\x41nswerPoints\x12\".trilateral.v1.AnswerPointsRequest\x1a#.trilateral.v1.AnswerPointsResponse2R\n\x0cScoreService\x12\x42\n\x05Score\x12\x1b.trilateral.v1.ScoreRequest\x1a\x1c.trilateral.v1.ScoreResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$trilateral/common/pb/v1/online.proto\x12\rtrilateral.v1\"[\n\x0eGetListRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\r\n\x05model\x18\x02 \x01(\x0c\x12\x0f\n\x07\x64\x61taset\x18\x03 \x01(\t\x12\x0c\n\x04\x66orm\x18\x04 \x03(\t\"c\n\x0fGetListResponse\x12\x0c\n\x04list\x18\x01 \x01(\x0c\x12\x0e\n\x06n_rows\x18\x02 \x01(\x04\x12\x0f\n\x07\x65ntries\x18\x03 \x01(\x0c\x12\x11\n\tn_reasons\x18\x04 \x01(\r\x12\x0e\n\x06labels\x18\x05 \x03(\t\"3\n\x13\x41nswerPointsRequest\x12\x0c\n\x04list\x18\x01 \x01(\x0c\x12\x0e\n\x06points\x18\x02 \x01(\x0c\"<\n\x14\x41nswerPointsResponse\x12\x14\n\x0cunknown_list\x18\x01 \x01(\x08\x12\x0e\n\x06points\x18\x02 \x01(\x0c\"\x80\x01\n\x0cScoreRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x61taset\x18\x02 \x01(\t\x12\'\n\x04rows\x18\x03 \x03(\x0b\x32\x19.trilateral.v1.RowToScore\x12\x11\n\tn_reasons\x18\x04 \x01(\r\x12\x16\n\x0en_host_reasons\x18\x05 \x01(\r\"*\n\nRowToScore\x12\n\n\x02id\x18\x01 \x03(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x01(\t\"K\n\rScoreResponse\x12%\n\x04rows\x18\x01 \x03(\x0b\x32\x17.trilateral.v1.RowScore\x12\x13\n\x0b\x63\x61libration\x18\x02 \x01(\t\"~\n\x08RowScore\x12\r\n\x05score\x18\x01 \x01(\x01\x12\x13\n\x0bprobability\x18\x02 \x01(\x01\x12\'\n\x07lacking\x18\x03 \x01(\x0e\x32\x16.trilateral.v1.Lacking\x12\x0f\n\x07reasons\x18\x04 \x03(\t\x12\x14\n\x0chost_reasons\x18\x05 \x03(\t*G\n\x07Lacking\x12\x17\n\x13LACKING_UNSPECIFIED\x10\x00\x12\x10\n\x0cLACKING_HOST\x10\x01\x12\x11\n\rLACKING_GUEST\x10\x02\x32\xb4\x01\n\rOnlineService\x12J\n\x07GetList\x12\x1d.trilateral.v1.GetListRequest\x1a\x1e.trilateral.v1.GetListResponse0\x01\x12W\n\x0c\x41nswerPoints\x12\".trilateral.v1.AnswerPointsRequest\x1a#.trilateral.v1.AnswerPointsResponse2R\n\x0cScoreService\x12\x42\n\x05Score\x12\x1b.trilateral.v1.ScoreRequest\x1a\x1c.trilateral.v1.ScoreResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trilateral.common.pb.v1.online_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LACKING']._serialized_start=626
-  _globals['_LACKING']._serialized_end=697
+  _globals['_LACKING']._serialized_start=744
+  _globals['_LACKING']._serialized_end=815
   _globals['_GETLISTREQUEST']._serialized_start=55
   _globals['_GETLISTREQUEST']._serialized_end=146
   _globals['_GETLISTRESPONSE']._serialized_start=148
-  _globals['_GETLISTRESPONSE']._serialized_end=212
-  _globals['_ANSWERPOINTSREQUEST']._serialized_start=214
-  _globals['_ANSWERPOINTSREQUEST']._serialized_end=265
-  _globals['_ANSWERPOINTSRESPONSE']._serialized_start=267
-  _globals['_ANSWERPOINTSRESPONSE']._serialized_end=327
-  _globals['_SCOREREQUEST']._serialized_start=329
-  _globals['_SCOREREQUEST']._serialized_end=414
-  _globals['_ROWTOSCORE']._serialized_start=416
-  _globals['_ROWTOSCORE']._serialized_end=458
-  _globals['_SCORERESPONSE']._serialized_start=460
-  _globals['_SCORERESPONSE']._serialized_end=535
-  _globals['_ROWSCORE']._serialized_start=537
-  _globals['_ROWSCORE']._serialized_end=624
-  _globals['_ONLINESERVICE']._serialized_start=700
-  _globals['_ONLINESERVICE']._serialized_end=880
-  _globals['_SCORESERVICE']._serialized_start=882
-  _globals['_SCORESERVICE']._serialized_end=964
+  _globals['_GETLISTRESPONSE']._serialized_end=247
+  _globals['_ANSWERPOINTSREQUEST']._serialized_start=249
+  _globals['_ANSWERPOINTSREQUEST']._serialized_end=300
+  _globals['_ANSWERPOINTSRESPONSE']._serialized_start=302
+  _globals['_ANSWERPOINTSRESPONSE']._serialized_end=362
+  _globals['_SCOREREQUEST']._serialized_start=365
+  _globals['_SCOREREQUEST']._serialized_end=493
+  _globals['_ROWTOSCORE']._serialized_start=495
+  _globals['_ROWTOSCORE']._serialized_end=537
+  _globals['_SCORERESPONSE']._serialized_start=539
+  _globals['_SCORERESPONSE']._serialized_end=614
+  _globals['_ROWSCORE']._serialized_start=616
+  _globals['_ROWSCORE']._serialized_end=742
+  _globals['_ONLINESERVICE']._serialized_start=818
+  _globals['_ONLINESERVICE']._serialized_end=998
+  _globals['_SCORESERVICE']._serialized_start=1000
+  _globals['_SCORESERVICE']._serialized_end=1082
 # @@protoc_insertion_point(module_scope)

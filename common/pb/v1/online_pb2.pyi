@@ -81,20 +81,30 @@ class GetListResponse(google.protobuf.message.Message):
     LIST_FIELD_NUMBER: builtins.int
     N_ROWS_FIELD_NUMBER: builtins.int
     ENTRIES_FIELD_NUMBER: builtins.int
+    N_REASONS_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
     list: builtins.bytes
     """16 random bytes that identify the list"""
     n_rows: builtins.int
     """of the list"""
     entries: builtins.bytes
-    """the next entries, 24 bytes each, in the order of their first 16 bytes"""
+    """the next entries, 24 bytes and n_reasons each, in the order of their first 16 bytes"""
+    n_reasons: builtins.int
+    """how many reason codes each row has"""
+    @property
+    def labels(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """what the reason codes 1, 2 and so on mean"""
+
     def __init__(
         self,
         *,
         list: builtins.bytes = ...,
         n_rows: builtins.int = ...,
         entries: builtins.bytes = ...,
+        n_reasons: builtins.int = ...,
+        labels: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["entries", b"entries", "list", b"list", "n_rows", b"n_rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["entries", b"entries", "labels", b"labels", "list", b"list", "n_reasons", b"n_reasons", "n_rows", b"n_rows"]) -> None: ...
 
 Global___GetListResponse: typing_extensions.TypeAlias = GetListResponse
 
@@ -144,9 +154,15 @@ class ScoreRequest(google.protobuf.message.Message):
     JOB_FIELD_NUMBER: builtins.int
     DATASET_FIELD_NUMBER: builtins.int
     ROWS_FIELD_NUMBER: builtins.int
+    N_REASONS_FIELD_NUMBER: builtins.int
+    N_HOST_REASONS_FIELD_NUMBER: builtins.int
     job: builtins.str
     dataset: builtins.str
     """name in the configurations of both parties"""
+    n_reasons: builtins.int
+    """how many of the guest's own columns that raise a score most to name, at most 10"""
+    n_host_reasons: builtins.int
+    """how many of the host's reason codes"""
     @property
     def rows(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RowToScore]: ...
     def __init__(
@@ -155,8 +171,10 @@ class ScoreRequest(google.protobuf.message.Message):
         job: builtins.str = ...,
         dataset: builtins.str = ...,
         rows: collections.abc.Iterable[Global___RowToScore] | None = ...,
+        n_reasons: builtins.int = ...,
+        n_host_reasons: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["dataset", b"dataset", "job", b"job", "rows", b"rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["dataset", b"dataset", "job", b"job", "n_host_reasons", b"n_host_reasons", "n_reasons", b"n_reasons", "rows", b"rows"]) -> None: ...
 
 Global___ScoreRequest: typing_extensions.TypeAlias = ScoreRequest
 
@@ -211,18 +229,30 @@ class RowScore(google.protobuf.message.Message):
     SCORE_FIELD_NUMBER: builtins.int
     PROBABILITY_FIELD_NUMBER: builtins.int
     LACKING_FIELD_NUMBER: builtins.int
+    REASONS_FIELD_NUMBER: builtins.int
+    HOST_REASONS_FIELD_NUMBER: builtins.int
     score: builtins.float
     """u, the sum of both parts"""
     probability: builtins.float
     lacking: Global___Lacking.ValueType
     """who does not hold the ID, so that there is no score"""
+    @property
+    def reasons(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """the guest's columns that raise the score most, the strongest first"""
+
+    @property
+    def host_reasons(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """the host's labels, the strongest first"""
+
     def __init__(
         self,
         *,
         score: builtins.float = ...,
         probability: builtins.float = ...,
         lacking: Global___Lacking.ValueType = ...,
+        reasons: collections.abc.Iterable[builtins.str] | None = ...,
+        host_reasons: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["lacking", b"lacking", "probability", b"probability", "score", b"score"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["host_reasons", b"host_reasons", "lacking", b"lacking", "probability", b"probability", "reasons", b"reasons", "score", b"score"]) -> None: ...
 
 Global___RowScore: typing_extensions.TypeAlias = RowScore

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(trilateral/common/pb/v1/prediction.proto\x12\rtrilateral.v1\"h\n\x15OpenPredictionRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x12\n\nprediction\x18\x02 \x01(\x0c\x12\r\n\x05model\x18\x03 \x01(\x0c\x12\x0f\n\x07\x64\x61taset\x18\x04 \x01(\t\"(\n\x16OpenPredictionResponse\x12\x0e\n\x06n_rows\x18\x01 \x01(\x04\"j\n\x16\x41lignPredictionRequest\x12\x12\n\nprediction\x18\x01 \x01(\x0c\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\x0e\n\x06n_rows\x18\x03 \x01(\x04\x12\x0c\n\x04\x66orm\x18\x04 \x03(\t\x12\x0f\n\x07\x61ligned\x18\x05 \x01(\x08\"9\n\x17\x41lignPredictionResponse\x12\r\n\x05nonce\x18\x01 \x01(\x0c\x12\x0f\n\x07session\x18\x02 \x01(\x0c\"E\n\x12SettleShardRequest\x12\x12\n\nprediction\x18\x01 \x01(\x0c\x12\r\n\x05shard\x18\x02 \x01(\r\x12\x0c\n\x04told\x18\x03 \x01(\x0c\"\x15\n\x13SettleShardResponse\"5\n\x10GetScoresRequest\x12\x12\n\nprediction\x18\x01 \x01(\x0c\x12\r\n\x05shard\x18\x02 \x01(\r\"#\n\x11GetScoresResponse\x12\x0e\n\x06scores\x18\x01 \x03(\x01\",\n\x16\x43losePredictionRequest\x12\x12\n\nprediction\x18\x01 \x01(\x0c\"\x19\n\x17\x43losePredictionResponse2\xdc\x03\n\x11PredictionService\x12]\n\x0eOpenPrediction\x12$.trilateral.v1.OpenPredictionRequest\x1a%.trilateral.v1.OpenPredictionResponse\x12`\n\x0f\x41lignPrediction\x12%.trilateral.v1.AlignPredictionRequest\x1a&.trilateral.v1.AlignPredictionResponse\x12T\n\x0bSettleShard\x12!.trilateral.v1.SettleShardRequest\x1a\".trilateral.v1.SettleShardResponse\x12N\n\tGetScores\x12\x1f.trilateral.v1.GetScoresRequest\x1a .trilateral.v1.GetScoresResponse\x12`\n\x0f\x43losePrediction\x12%.trilateral.v1.ClosePredictionRequest\x1a&.trilateral.v1.ClosePredictionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(trilateral/common/pb/v1/prediction.proto\x12\rtrilateral.v1\"{\n\x15OpenPredictionRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x12\n\nprediction\x18\x02 \x01(\x0c\x12\r\n\x05model\x18\x03 \x01(\x0c\x12\x0f\n\x07\x64\x61taset\x18\x04 \x01(\t\x12\x11\n\tn_reasons\x18\x05 \x01(\r\"8\n\x16OpenPredictionResponse\x12\x0e\n\x06n_rows\x18\x01 \x01(\x04\x12\x0e\n\x06labels\x18\x02 \x03(\t\"j\n\x16\x41lignPredictionRequest\x12\x12\n\nprediction\x18\x01 \x01(\x0c\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\x0e\n\x06n_rows\x18\x03 \x01(\x04\x12\x0c\n\x04\x66orm\x18\x04 \x03(\t\x12\x0f\n\x07\x61ligned\x18\x05 \x01(\x08\"9\n\x17\x41lignPredictionResponse\x12\r\n\x05nonce\x18\x01 \x01(\x0c\x12\x0f\n\x07session\x18\x02 \x01(\x0c\"E\n\x12SettleShardRequest\x12\x12\n\nprediction\x18\x01 \x01(\x0c\x12\r\n\x05shard\x18\x02 \x01(\r\x12\x0c\n\x04told\x18\x03 \x01(\x0c\"\x15\n\x13SettleShardResponse\"5\n\x10GetScoresRequest\x12\x12\n\nprediction\x18\x01 \x01(\x0c\x12\r\n\x05shard\x18\x02 \x01(\r\"4\n\x11GetScoresResponse\x12\x0e\n\x06scores\x18\x01 \x03(\x01\x12\x0f\n\x07reasons\x18\x02 \x01(\x0c\",\n\x16\x43losePredictionRequest\x12\x12\n\nprediction\x18\x01 \x01(\x0c\"\x19\n\x17\x43losePredictionResponse2\xdc\x03\n\x11PredictionService\x12]\n\x0eOpenPrediction\x12$.trilateral.v1.OpenPredictionRequest\x1a%.trilateral.v1.OpenPredictionResponse\x12`\n\x0f\x41lignPrediction\x12%.trilateral.v1.AlignPredictionRequest\x1a&.trilateral.v1.AlignPredictionResponse\x12T\n\x0bSettleShard\x12!.trilateral.v1.SettleShardRequest\x1a\".trilateral.v1.SettleShardResponse\x12N\n\tGetScores\x12\x1f.trilateral.v1.GetScoresRequest\x1a .trilateral.v1.GetScoresResponse\x12`\n\x0f\x43losePrediction\x12%.trilateral.v1.ClosePredictionRequest\x1a&.trilateral.v1.ClosePredictionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,25 +32,25 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trilateral.common.pb.v1.pre
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_OPENPREDICTIONREQUEST']._serialized_start=59
-  _globals['_OPENPREDICTIONREQUEST']._serialized_end=163
-  _globals['_OPENPREDICTIONRESPONSE']._serialized_start=165
-  _globals['_OPENPREDICTIONRESPONSE']._serialized_end=205
-  _globals['_ALIGNPREDICTIONREQUEST']._serialized_start=207
-  _globals['_ALIGNPREDICTIONREQUEST']._serialized_end=313
-  _globals['_ALIGNPREDICTIONRESPONSE']._serialized_start=315
-  _globals['_ALIGNPREDICTIONRESPONSE']._serialized_end=372
-  _globals['_SETTLESHARDREQUEST']._serialized_start=374
-  _globals['_SETTLESHARDREQUEST']._serialized_end=443
-  _globals['_SETTLESHARDRESPONSE']._serialized_start=445
-  _globals['_SETTLESHARDRESPONSE']._serialized_end=466
-  _globals['_GETSCORESREQUEST']._serialized_start=468
-  _globals['_GETSCORESREQUEST']._serialized_end=521
-  _globals['_GETSCORESRESPONSE']._serialized_start=523
-  _globals['_GETSCORESRESPONSE']._serialized_end=558
-  _globals['_CLOSEPREDICTIONREQUEST']._serialized_start=560
-  _globals['_CLOSEPREDICTIONREQUEST']._serialized_end=604
-  _globals['_CLOSEPREDICTIONRESPONSE']._serialized_start=606
-  _globals['_CLOSEPREDICTIONRESPONSE']._serialized_end=631
-  _globals['_PREDICTIONSERVICE']._serialized_start=634
-  _globals['_PREDICTIONSERVICE']._serialized_end=1110
+  _globals['_OPENPREDICTIONREQUEST']._serialized_end=182
+  _globals['_OPENPREDICTIONRESPONSE']._serialized_start=184
+  _globals['_OPENPREDICTIONRESPONSE']._serialized_end=240
+  _globals['_ALIGNPREDICTIONREQUEST']._serialized_start=242
+  _globals['_ALIGNPREDICTIONREQUEST']._serialized_end=348
+  _globals['_ALIGNPREDICTIONRESPONSE']._serialized_start=350
+  _globals['_ALIGNPREDICTIONRESPONSE']._serialized_end=407
+  _globals['_SETTLESHARDREQUEST']._serialized_start=409
+  _globals['_SETTLESHARDREQUEST']._serialized_end=478
+  _globals['_SETTLESHARDRESPONSE']._serialized_start=480
+  _globals['_SETTLESHARDRESPONSE']._serialized_end=501
+  _globals['_GETSCORESREQUEST']._serialized_start=503
+  _globals['_GETSCORESREQUEST']._serialized_end=556
+  _globals['_GETSCORESRESPONSE']._serialized_start=558
+  _globals['_GETSCORESRESPONSE']._serialized_end=610
+  _globals['_CLOSEPREDICTIONREQUEST']._serialized_start=612
+  _globals['_CLOSEPREDICTIONREQUEST']._serialized_end=656
+  _globals['_CLOSEPREDICTIONRESPONSE']._serialized_start=658
+  _globals['_CLOSEPREDICTIONRESPONSE']._serialized_end=683
+  _globals['_PREDICTIONSERVICE']._serialized_start=686
+  _globals['_PREDICTIONSERVICE']._serialized_end=1162
 # @@protoc_insertion_point(module_scope)

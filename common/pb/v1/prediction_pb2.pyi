@@ -27,6 +27,7 @@ class OpenPredictionRequest(google.protobuf.message.Message):
     PREDICTION_FIELD_NUMBER: builtins.int
     MODEL_FIELD_NUMBER: builtins.int
     DATASET_FIELD_NUMBER: builtins.int
+    N_REASONS_FIELD_NUMBER: builtins.int
     job: builtins.str
     """name of the job whose model is used"""
     run_id: builtins.bytes
@@ -37,6 +38,8 @@ class OpenPredictionRequest(google.protobuf.message.Message):
     """32 bytes: a hash of what both halves of the model have in common"""
     dataset: builtins.str
     """name in the host's configuration"""
+    n_reasons: builtins.int
+    """how many of the host's reason codes of each row the guest wants, at most 10"""
     def __init__(
         self,
         *,
@@ -45,8 +48,9 @@ class OpenPredictionRequest(google.protobuf.message.Message):
         prediction: builtins.bytes = ...,
         model: builtins.bytes = ...,
         dataset: builtins.str = ...,
+        n_reasons: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["dataset", b"dataset", "job", b"job", "model", b"model", "prediction", b"prediction", "run_id", b"run_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["dataset", b"dataset", "job", b"job", "model", b"model", "n_reasons", b"n_reasons", "prediction", b"prediction", "run_id", b"run_id"]) -> None: ...
 
 Global___OpenPredictionRequest: typing_extensions.TypeAlias = OpenPredictionRequest
 
@@ -55,14 +59,20 @@ class OpenPredictionResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     N_ROWS_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
     n_rows: builtins.int
     """of the host's table"""
+    @property
+    def labels(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """what the reason codes 1, 2 and so on mean"""
+
     def __init__(
         self,
         *,
         n_rows: builtins.int = ...,
+        labels: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["n_rows", b"n_rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["labels", b"labels", "n_rows", b"n_rows"]) -> None: ...
 
 Global___OpenPredictionResponse: typing_extensions.TypeAlias = OpenPredictionResponse
 
@@ -174,6 +184,9 @@ class GetScoresResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SCORES_FIELD_NUMBER: builtins.int
+    REASONS_FIELD_NUMBER: builtins.int
+    reasons: builtins.bytes
+    """n_reasons bytes for each row, in the same order; 0 if nothing more raises the score"""
     @property
     def scores(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """in the order of the tags; or in canonical order of the IDs, if the tables are aligned"""
@@ -182,8 +195,9 @@ class GetScoresResponse(google.protobuf.message.Message):
         self,
         *,
         scores: collections.abc.Iterable[builtins.float] | None = ...,
+        reasons: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["scores", b"scores"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["reasons", b"reasons", "scores", b"scores"]) -> None: ...
 
 Global___GetScoresResponse: typing_extensions.TypeAlias = GetScoresResponse
 

@@ -4,7 +4,7 @@ import asyncio
 import csv
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trilateral.cli.command import ConfigOption, ExitCode, JobArgument, public_errors
+from trilateral.cli.json_output import JsonOption, plain, print_json
 from trilateral.common.base.progress import duration
 
 # Each command imports what it needs, so that `trilateral healthcheck` and `--help` stay fast.
@@ -20,6 +21,24 @@ if TYPE_CHECKING:
     from trilateral.guest_party.dataset_alignment import DatasetAlignment
     from trilateral.guest_party.prediction import PredictionCounts
 
+ReasonsOption = Annotated[
+    int,
+    typer.Option(
+        "--reasons",
+        min=0,
+        metavar="N",
+        help="Also name up to N of the guest's own columns that raise the score of a row most.",
+    ),
+]
+HostReasonsOption = Annotated[
+    int,
+    typer.Option(
+        "--host-reasons",
+        min=0,
+        metavar="N",
+        help="Also name up to N of the host's labels of its columns that do. The host's policy must allow it.",
+    ),
+]
 LINE_SECONDS = 10.0
 """Minimum time between two lines about the same stage."""
 
@@ -29,6 +48,7 @@ def align(
         str, typer.Argument(metavar="DATASET", help="Name of the dataset in the configurations of both parties.")
     ],
     config: ConfigOption,
+    as_json: JsonOption = False,
 ) -> None:
     """Count the IDs that both parties hold. Neither party sees the other's remaining IDs.
 
@@ -44,6 +64,9 @@ def align(
 
     with public_errors():
         counts = asyncio.run(ask())
+        if as_json:
+            print_json(plain(counts))
+            return
         typer.echo(f"{counts.n_common:,} common IDs")
         typer.echo(f"guest: {counts.n_guest:,} IDs, {counts.n_guest - counts.n_common:,} of them not at the host")
         typer.echo(f"host: {counts.n_host:,} IDs, {counts.n_host - counts.n_common:,} of them not at the guest")
@@ -66,15 +89,9 @@ def predict(
     aligned: Annotated[
         bool, typer.Option("--aligned", help="Both tables hold the same IDs: compare them instead of intersecting.")
     ] = False,
-    reasons: Annotated[
-        int,
-        typer.Option(
-            "--reasons",
-            min=0,
-            metavar="N",
-            help="Also write up to N of the guest's own columns that raise the score of a row most.",
-        ),
-    ] = 0,
+    reasons: ReasonsOption = 0,
+    host_reasons: HostReasonsOption = 0,
+    as_json: JsonOption = False,
 ) -> None:
     """Score rows with the model of a job.
 
@@ -88,20 +105,24 @@ def predict(
         async with connect(config) as session:
             with _shown_stages() as on_stage:
                 return await session.predict_to_file(
-                    job, dataset, out, missing=unscored, aligned=aligned, reasons=reasons, on_stage=on_stage
+                    job,
+                    dataset,
+                    out,
+                    missing=unscored,
+                    aligned=aligned,
+                    reasons=reasons,
+                    host_reasons=host_reasons,
+                    on_stage=on_stage,
                 )
 
     with public_errors():
         counts = asyncio.run(ask())
         for warning in counts.warnings:
             typer.echo(f"warning: {warning}", err=True)
-        for note in counts.notes:
-            typer.echo(note)
-        typer.echo(f"scored {counts.n_scored:,} rows: {out}")
-        typer.echo(f"probabilities: {counts.calibration}")
-        if not aligned:
-            typer.echo(f"not at the host: {counts.n_guest - counts.n_scored:,} of the guest's rows: {unscored}")
-            typer.echo(f"not at the guest: {counts.n_host - counts.n_scored:,} of the host's rows")
+        if as_json:
+            print_json(plain(counts) | {"out": out, "missing": None if aligned else unscored})
+        else:
+            _print_counts(counts, out, None if aligned else unscored)
         if not counts.n_scored:
             typer.echo(
                 "warning: no row was scored, because the two tables have no IDs in common: compare how both write "
@@ -111,6 +132,16 @@ def predict(
             raise typer.Exit(ExitCode.NOTHING_SCORED)
 
 
+def _print_counts(counts: "PredictionCounts", out: Path, unscored: Path | None) -> None:
+    for note in counts.notes:
+        typer.echo(note)
+    typer.echo(f"scored {counts.n_scored:,} rows: {out}")
+    typer.echo(f"probabilities: {counts.calibration}")
+    if unscored is not None:
+        typer.echo(f"not at the host: {counts.n_guest - counts.n_scored:,} of the guest's rows: {unscored}")
+        typer.echo(f"not at the guest: {counts.n_host - counts.n_scored:,} of the host's rows")
+
+
 def score(
     job: JobArgument,
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="IDs of the rows to score, at most 100.")],
@@ -118,6 +149,10 @@ def score(
     dataset: Annotated[
         str, typer.Option(metavar="NAME", help="The rows: name of a dataset in the configurations of both parties.")
     ],
+    *,
+    reasons: ReasonsOption = 0,
+    host_reasons: HostReasonsOption = 0,
+    as_json: JsonOption = False,
 ) -> None:
     """Score single rows by the running process of the guest, within milliseconds.
 
@@ -125,22 +160,32 @@ def score(
     features come from its table.
     """
     from trilateral.client.asynchronous import Score, connect
+    from trilateral.guest_party.reasons import reason_headers
 
     async def ask() -> list[Score]:
         async with connect(config) as session:
-            return await session.score(job, dataset, ids)
+            return await session.score(job, dataset, ids, reasons=reasons, host_reasons=host_reasons)
 
     with public_errors():
         rows = asyncio.run(ask())
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(["id", "score", "probability"])
-        for row in rows:
-            writer.writerow([row.id, row.score, row.probability])
+        if as_json:
+            print_json({"scores": rows})
+        else:
+            writer = csv.writer(sys.stdout, lineterminator="\n")
+            writer.writerow(["id", "score", "probability", *reason_headers(reasons, host_reasons)])
+            for row in rows:
+                named = [*_filled(row.reasons, reasons), *_filled(row.host_reasons, host_reasons)]
+                writer.writerow([row.id, row.score, row.probability, *named])
         for party in ("host", "guest"):
             if count := sum(row.lacking == party for row in rows):
                 typer.echo(f"not at the {party}: {count} of the IDs", err=True)
         if all(row.lacking for row in rows):
             raise typer.Exit(ExitCode.NOTHING_SCORED)
+
+
+def _filled(reasons: Sequence[str], n_reasons: int) -> list[str]:
+    """Return the fields of so many reasons, empty where there is no further one."""
+    return [*reasons, *[""] * (n_reasons - len(reasons))]
 
 
 class StageLines:

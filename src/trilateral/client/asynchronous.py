@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from trilateral.client.errors import JobFailedError, JobStoppedError, check_names, wrong_type
 from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.html import facts_html
 from trilateral.common.base.permissions import explain
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
@@ -48,6 +49,20 @@ class Prediction:
     missing: "pd.Series[str] | pd.DataFrame"
     counts: "PredictionCounts"
 
+    def _repr_html_(self) -> str:
+        """Describe the prediction in a notebook. The scores of rows are in `scores`."""
+        counts = self.counts
+        return facts_html(
+            "prediction",
+            {
+                "scored rows": f"{counts.n_scored:,}",
+                "rows of the guest": f"{counts.n_guest:,}",
+                "rows of the host": f"{counts.n_host:,}",
+                "probabilities": counts.calibration or None,
+                "notes": "; ".join((*counts.warnings, *counts.notes)) or None,
+            },
+        )
+
 
 @dataclass(frozen=True)
 class Score:
@@ -58,12 +73,16 @@ class Score:
         score: u, the sum of both parties' parts; None if a party lacks the ID.
         probability: calibrated probability of the positive label; None like `score`.
         lacking: the party that does not hold the ID, `host` or `guest`; None if there is a score.
+        reasons: the guest's columns that raise the score most, the strongest first, as many as were asked for.
+        host_reasons: what the host says of its columns that raise the score most.
     """
 
     id: str | tuple[str, ...]
     score: float | None
     probability: float | None
     lacking: Role | None
+    reasons: tuple[str, ...] = ()
+    host_reasons: tuple[str, ...] = ()
 
 
 def connect(config: str | os.PathLike[str] | ProcessConfig) -> "AsyncSession":
@@ -225,7 +244,14 @@ class AsyncSession:
             return await align_dataset(self.config, host, dataset, on_stage or _ignore)
 
     async def predict(
-        self, job: str, dataset: str, *, aligned: bool = False, reasons: int = 0, on_stage: "OnStage | None" = None
+        self,
+        job: str,
+        dataset: str,
+        *,
+        aligned: bool = False,
+        reasons: int = 0,
+        host_reasons: int = 0,
+        on_stage: "OnStage | None" = None,
     ) -> Prediction:
         """Score the rows that both parties hold, in memory.
 
@@ -236,6 +262,8 @@ class AsyncSession:
             dataset: name of the dataset in the configurations of both parties.
             aligned: whether both tables hold the same IDs, so that no intersection is needed.
             reasons: how many of the guest's own columns that raise a score most to add: `reason_1` and so on.
+            host_reasons: how many of the host's reason codes to add: `host_reason_1` and so on. Its policy must allow
+                them.
             on_stage: called with each `Stage` of the work, from any thread.
 
         Returns:
@@ -255,7 +283,14 @@ class AsyncSession:
             with scratch_folder(self.config.scratch_folder) as folder:
                 out, missing = folder / "scores.parquet", folder / "missing.parquet"
                 counts = await self.predict_to_file(
-                    job, dataset, out, missing=missing, aligned=aligned, reasons=reasons, on_stage=on_stage
+                    job,
+                    dataset,
+                    out,
+                    missing=missing,
+                    aligned=aligned,
+                    reasons=reasons,
+                    host_reasons=host_reasons,
+                    on_stage=on_stage,
                 )
                 scores = pd.read_parquet(out)
                 columns = self.config.datasets[dataset].id_columns
@@ -277,6 +312,7 @@ class AsyncSession:
         missing: str | os.PathLike[str] | None = None,
         aligned: bool = False,
         reasons: int = 0,
+        host_reasons: int = 0,
         on_stage: "OnStage | None" = None,
     ) -> "PredictionCounts":
         """Score the rows that both parties hold, in bounded memory, and write the scores to a file.
@@ -292,6 +328,8 @@ class AsyncSession:
             aligned: whether both tables hold the same IDs, so that no intersection is needed and `missing` is not
                 written.
             reasons: how many of the guest's own columns that raise a score most to write: `reason_1` and so on.
+            host_reasons: how many of the host's reason codes to write: `host_reason_1` and so on. Its policy must allow
+                them.
             on_stage: called with each `Stage` of the work, from any thread.
 
         Returns:
@@ -312,7 +350,7 @@ class AsyncSession:
 
         target = Path(out)
         unscored = missing_file(target) if missing is None else Path(missing)
-        plan = PredictionPlan(job, dataset, target, unscored, aligned, reasons)
+        plan = PredictionPlan(job, dataset, target, unscored, aligned, reasons, host_reasons)
         async with self._host() as host:
             return await predict(self.config, host, plan, on_stage or _ignore)
 
@@ -323,6 +361,8 @@ class AsyncSession:
         ids: Sequence[str | Sequence[str]],
         *,
         features: Sequence[Mapping[Any, Any] | None] | None = None,
+        reasons: int = 0,
+        host_reasons: int = 0,
     ) -> "list[Score]":
         """Score single rows within milliseconds, by the guest's running process.
 
@@ -335,6 +375,8 @@ class AsyncSession:
             ids: one to a hundred IDs; a sequence of parts for an ID of several columns.
             features: for each ID, the guest's features by the name of their column, or None to take them from the
                 guest's table. By default all come from the table.
+            reasons: how many of the guest's own columns that raise a score most to name, at most 10.
+            host_reasons: how many of the host's reason codes to name. The host must prepare as many.
 
         Returns:
             A score for each ID, in the same order.
@@ -344,7 +386,7 @@ class AsyncSession:
             DataError: the model, the table, an ID or features cannot be used.
             PolicyError: a party's policy refuses, or there are too many requests.
             PeerError: the guest's process or the host does not answer, or is not ready.
-            ValueError: there are not as many features as IDs.
+            ValueError: there are not as many features as IDs, or too many reasons.
         """
         check_names(job=job, dataset=dataset)
         self._check_guest("only the guest can score rows")
@@ -353,7 +395,16 @@ class AsyncSession:
         if self._own is None:
             self._own = await self._resources.enter_async_context(own_process(self.config))
         limits = self.config.limits
-        return await score_rows(self._own, limits, job=job, dataset=dataset, ids=ids, features=features)
+        return await score_rows(
+            self._own,
+            limits,
+            job=job,
+            dataset=dataset,
+            ids=ids,
+            features=features,
+            reasons=reasons,
+            host_reasons=host_reasons,
+        )
 
     # --- at a party
 
@@ -503,6 +554,27 @@ class AsyncRun:
             final = progress
         assert final is not None  # noqa: S101 (`watch` yields or raises)
         return final
+
+    async def losses(self) -> dict[int, float]:
+        """Return the loss of each round that is over.
+
+        Returns:
+            Losses by round. A round is missing if it was void or if the coordinator keeps its loss from this
+            organisation.
+
+        Raises:
+            UnknownJobError: the coordinator does not know the job.
+            PeerError: the coordinator cannot be reached.
+        """
+        losses: dict[int, float] = {}
+        place, is_more = 0, True
+        while is_more:
+            answer = await self._session._coordinator.rounds(self.name, place)
+            if answer.is_from_start:
+                losses.clear()
+            losses |= {each.round: each.loss for each in answer.rounds if each.HasField("loss")}
+            place, is_more = answer.place, answer.is_more
+        return losses
 
     async def stop(self) -> None:
         """End the job without a model. It can be resumed.

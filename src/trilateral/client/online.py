@@ -9,7 +9,7 @@ from typing import Any
 from trilateral.client.asynchronous import Score
 from trilateral.client.errors import wrong_type
 from trilateral.common.base.roles import Role
-from trilateral.common.config.process import Limits, PeerConfig, ProcessConfig
+from trilateral.common.config.process import MAX_REASONS, Limits, PeerConfig, ProcessConfig
 from trilateral.common.pb.v1 import online_pb2
 from trilateral.common.process.health import own_address
 from trilateral.common.rpc.calls import FIRST_CONTACT_SECONDS, call_peer
@@ -47,6 +47,8 @@ async def score_rows(
     dataset: str,
     ids: Sequence[str | Sequence[str]],
     features: Sequence[Mapping[Any, Any] | None] | None,
+    reasons: int = 0,
+    host_reasons: int = 0,
 ) -> list[Score]:
     """Ask the guest's process for scores; see `AsyncSession.score`."""
     if isinstance(ids, str) or not isinstance(ids, Sequence):
@@ -60,12 +62,15 @@ async def score_rows(
         )
         for place, one in enumerate(ids)
     ]
+    for name, count in (("reasons", reasons), ("host_reasons", host_reasons)):
+        if not 0 <= count <= MAX_REASONS:
+            raise ValueError(f"{name}: expected 0 to {MAX_REASONS}, not {count}")
     impatient = limits.model_copy(update={"peer_timeout": min(limits.peer_timeout, FIRST_CONTACT_SECONDS)})
     answer = await call_peer(
         guest,
         Role.GUEST,
         f"/{PACKAGE}.ScoreService/Score",
-        online_pb2.ScoreRequest(job=job, dataset=dataset, rows=rows),
+        online_pb2.ScoreRequest(job=job, dataset=dataset, rows=rows, n_reasons=reasons, n_host_reasons=host_reasons),
         online_pb2.ScoreResponse,
         limits=impatient,
         seconds=SCORE_SECONDS,
@@ -84,4 +89,6 @@ def _json(features: Mapping[Any, Any] | None) -> str:
 def _score(one: str | Sequence[str], row: online_pb2.RowScore) -> Score:
     written = one if isinstance(one, str) else tuple(one)
     lacking = _LACKING.get(row.lacking)
-    return Score(written, None, None, lacking) if lacking else Score(written, row.score, row.probability, None)
+    if lacking:
+        return Score(written, None, None, lacking)
+    return Score(written, row.score, row.probability, None, tuple(row.reasons), tuple(row.host_reasons))

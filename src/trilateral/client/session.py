@@ -161,7 +161,14 @@ class Session:
         return self._call(align)
 
     def predict(
-        self, job: str, dataset: str, *, aligned: bool = False, reasons: int = 0, on_stage: "OnStage | None" = None
+        self,
+        job: str,
+        dataset: str,
+        *,
+        aligned: bool = False,
+        reasons: int = 0,
+        host_reasons: int = 0,
+        on_stage: "OnStage | None" = None,
     ) -> Prediction:
         """Score the rows that both parties hold, in memory.
 
@@ -172,6 +179,8 @@ class Session:
             dataset: name of the dataset in the configurations of both parties.
             aligned: whether both tables hold the same IDs, so that no intersection is needed.
             reasons: how many of the guest's own columns that raise a score most to add: `reason_1` and so on.
+            host_reasons: how many of the host's reason codes to add: `host_reason_1` and so on. Its policy must allow
+                them.
             on_stage: called with each `Stage` of the work, from background threads.
 
         Returns:
@@ -189,7 +198,9 @@ class Session:
         """
 
         async def predict() -> Prediction:
-            return await self._session.predict(job, dataset, aligned=aligned, reasons=reasons, on_stage=on_stage)
+            return await self._session.predict(
+                job, dataset, aligned=aligned, reasons=reasons, host_reasons=host_reasons, on_stage=on_stage
+            )
 
         return self._call(predict)
 
@@ -202,6 +213,7 @@ class Session:
         missing: str | os.PathLike[str] | None = None,
         aligned: bool = False,
         reasons: int = 0,
+        host_reasons: int = 0,
         on_stage: "OnStage | None" = None,
     ) -> "PredictionCounts":
         """Score the rows that both parties hold, in bounded memory, and write the scores to a file.
@@ -217,6 +229,8 @@ class Session:
             aligned: whether both tables hold the same IDs, so that no intersection is needed and `missing` is not
                 written.
             reasons: how many of the guest's own columns that raise a score most to write: `reason_1` and so on.
+            host_reasons: how many of the host's reason codes to write: `host_reason_1` and so on. Its policy must allow
+                them.
             on_stage: called with each `Stage` of the work, from background threads.
 
         Returns:
@@ -231,7 +245,14 @@ class Session:
 
         async def predict() -> "PredictionCounts":
             return await self._session.predict_to_file(
-                job, dataset, out, missing=missing, aligned=aligned, reasons=reasons, on_stage=on_stage
+                job,
+                dataset,
+                out,
+                missing=missing,
+                aligned=aligned,
+                reasons=reasons,
+                host_reasons=host_reasons,
+                on_stage=on_stage,
             )
 
         return self._call(predict)
@@ -243,6 +264,8 @@ class Session:
         ids: Sequence[str | Sequence[str]],
         *,
         features: Sequence[Mapping[Any, Any] | None] | None = None,
+        reasons: int = 0,
+        host_reasons: int = 0,
     ) -> list[Score]:
         """Score single rows within milliseconds, by the guest's running process.
 
@@ -255,6 +278,8 @@ class Session:
             ids: one to a hundred IDs; a sequence of parts for an ID of several columns.
             features: for each ID, the guest's features by the name of their column, or None to take them from the
                 guest's table. By default all come from the table.
+            reasons: how many of the guest's own columns that raise a score most to name, at most 10.
+            host_reasons: how many of the host's reason codes to name. The host must prepare as many.
 
         Returns:
             A score for each ID, in the same order.
@@ -264,7 +289,7 @@ class Session:
             DataError: the model, the table, an ID or features cannot be used.
             PolicyError: a party's policy refuses, or there are too many requests.
             PeerError: the guest's process or the host does not answer, or is not ready.
-            ValueError: there are not as many features as IDs.
+            ValueError: there are not as many features as IDs, or too many reasons.
 
         Example:
             >>> with trilateral.connect("guest.yaml") as session:  # doctest: +SKIP
@@ -272,7 +297,9 @@ class Session:
         """
 
         async def score() -> list[Score]:
-            return await self._session.score(job, dataset, ids, features=features)
+            return await self._session.score(
+                job, dataset, ids, features=features, reasons=reasons, host_reasons=host_reasons
+            )
 
         return self._call(score)
 
@@ -383,6 +410,19 @@ class Run:
             return await self._run.wait(patience=patience)
 
         return self._session._call(wait)
+
+    def losses(self) -> dict[int, float]:
+        """Return the loss of each round that is over, to draw it with `Model.plot`.
+
+        Returns:
+            Losses by round. A round is missing if it was void or if the coordinator keeps its loss from this
+            organisation.
+
+        Raises:
+            UnknownJobError: the coordinator does not know the job.
+            PeerError: the coordinator cannot be reached.
+        """
+        return self._session._call(self._run.losses)
 
     def stop(self) -> None:
         """End the job without a model. It can be resumed.

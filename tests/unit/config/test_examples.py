@@ -71,7 +71,7 @@ OPERATORS = ["operators", "start", "stop", "watch"]
     ("role", "means_nothing_there"),
     [
         (Role.HOST, [*OPERATORS, "label", *GUEST_POLICY, "max_per_second"]),
-        (Role.GUEST, [*OPERATORS, *HOST_POLICY, "precompute"]),
+        (Role.GUEST, [*OPERATORS, "reason_labels", *HOST_POLICY, "precompute"]),
         (
             Role.COORDINATOR,
             ["datasets", "policy", *Policy.model_fields, "scratch", *ScratchConfig.model_fields, *ENGINE, *ONLINE],

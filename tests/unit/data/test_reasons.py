@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.frames import features_of
 from trilateral.common.config.dataset import PreprocessingConfig
-from trilateral.common.data.model.reasons import NONE, top_columns
+from trilateral.common.data.model.reasons import NONE, Reasons, decode_places, encode_places, reason_names
 from trilateral.common.data.preprocessing import Preprocessing
 
 N_ROWS = 300
@@ -28,13 +28,36 @@ def test_the_columns_come_in_the_order_of_what_they_add_to_the_score(whiten: boo
     beta = np.array([0.5, 1.0, -1.0, -0.7])
     added = (steps.expand(features) - steps.mean) / steps.scale * beta
     by_column = np.stack([added[:, 0], added[:, 1] + added[:, 2], added[:, 3]], axis=1)
-    for row, places in zip(by_column, top_columns(steps, beta, features, 4), strict=True):
+    found = Reasons(("age", "branch", "debt"), (0, 1, 2), 4, steps, beta).find(features)
+    for row, places in zip(by_column, found, strict=True):
         expected = sorted((place for place in range(3) if row[place] > 0), key=lambda place: -row[place])
         assert places.tolist() == expected + [NONE] * (4 - len(expected))
-    first = top_columns(steps, beta, features, 1)[:, 0]
-    np.testing.assert_array_equal(first, top_columns(steps, beta, features, 4)[:, 0])
+    first = Reasons(("age", "branch", "debt"), (0, 1, 2), 1, steps, beta).find(features)[:, 0]
+    np.testing.assert_array_equal(first, found[:, 0])
+
+
+def test_columns_of_one_label_count_together_and_a_column_without_one_is_never_a_reason() -> None:
+    features = features_of(TABLE)
+    steps = Preprocessing.fit(features, PreprocessingConfig(), intercept=True)
+    beta = np.array([0.5, 1.0, -1.0, -0.7])
+    added = (steps.expand(features) - steps.mean) / steps.scale * beta
+    together = added[:, 0] + added[:, 3]
+    found = Reasons(("age and debt",), (0, NONE, 0), 2, steps, beta).find(features)
+    np.testing.assert_array_equal(found[:, 0] == 0, together > 0)
+    assert (found[:, 1] == NONE).all()
+
+
+def test_reasons_are_a_byte_each_on_the_wire() -> None:
+    places = np.array([[0, NONE], [199, 3]], np.int16)
+    content = encode_places(places).tobytes()
+    assert content == bytes([1, 0, 200, 4])
+    np.testing.assert_array_equal(decode_places(content, (2, 2), 200), places)
+    assert reason_names(["a", "b"], [1, NONE]) == ("b",)
+    for wrong in (content[:3], bytes([201, 0])):
+        with pytest.raises(ValueError, match="reason|reshape"):
+            decode_places(wrong, (len(wrong) // 2, 2), 200)
 
 
 def test_a_party_without_columns_has_no_reasons() -> None:
     steps = Preprocessing((), np.zeros(0), np.ones(0), None, True)
-    assert (top_columns(steps, np.zeros(0), features_of(TABLE), 2) == NONE).all()
+    assert (Reasons((), (), 2, steps, np.zeros(0)).find(features_of(TABLE)) == NONE).all()

@@ -24,6 +24,14 @@ def test_each_id_has_its_own_score_and_others_have_none() -> None:
     assert rows.n_ids == len(ids)
 
 
+def test_each_id_has_its_own_reasons() -> None:
+    rows = ScoredIds(["customer"])
+    for one, reasons in (("b", [1, 0]), ("a", [0, -1])):
+        rows.add(Ids.of([one]), Ids.of([one]), np.zeros(1), np.array([reasons], np.int16))
+    rows.finish()
+    assert [rows.reasons(one) for one in ("a", "b", "c")] == [[0, -1], [1, 0], []]
+
+
 def test_repeated_ids_are_refused() -> None:
     with pytest.raises(DataError, match="column 'customer' repeats an earlier ID in 2 of 4 rows"):
         scored("a", "b", "a", "a")

@@ -51,7 +51,20 @@ def test_every_row_comes_back_once_from_the_shard_of_its_id(tmp_path: Path) -> N
 def test_ids_are_kept_as_they_are_written_in_the_order_of_the_table(tmp_path: Path) -> None:
     ids = [f"{number}{' ' * (number % 2)}" for number in range(20)]
     rows = spooled(tmp_path / "rows", ids, np.zeros(20))
-    assert [one for piece in rows.written() for one in piece.to_pylist()] == ids
+    assert [one for piece, _ in rows.written() for one in piece.to_pylist()] == ids
+
+
+def test_reasons_go_with_their_rows(tmp_path: Path) -> None:
+    reasons = np.random.default_rng(2).integers(-1, 9, (300, 3)).astype(np.int16)
+    rows = ScoredRows(tmp_path, ["id"], n_reasons=3)
+    for start in range(0, 300, 70):
+        ids = Ids.of(str(number) for number in range(start, min(start + 70, 300)))
+        rows.add(ids, ids, np.zeros(len(ids)), reasons[start : start + 70])
+    rows.finish()
+    np.testing.assert_array_equal(np.concatenate([piece for _, piece in rows.written()]), reasons)
+    shards = rows.deal(Dealing(KEY, 3 * SHARD_IDS, SHARD_IDS))
+    for shard in map(shards.read, range(3)):
+        np.testing.assert_array_equal(shard.reasons, reasons[shard.rows])
 
 
 def test_both_parties_deal_the_same_ids_to_the_same_shard(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ async def test_a_count_that_cannot_be_written_is_tried_once_for_all_that_wait(
 def test_few_blocks_of_a_table_wait_to_be_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     n_done, n_waiting, lock = 0, list[int](), threading.Lock()
 
-    def slow(key: bytes, ids: Ids, scores: Any) -> Any:
+    def slow(key: bytes, ids: Ids, scores: Any, codes: Any) -> Any:
         nonlocal n_done
         time.sleep(0.001)
         with lock:
@@ -59,7 +59,7 @@ def test_few_blocks_of_a_table_wait_to_be_masked(monkeypatch: pytest.MonkeyPatch
     with ThreadPoolExecutor(2) as threads:
         rows = online._MaskedRows(new_key(), threads)
         for number in range(200):
-            rows.add(Ids.of([str(number)]), Ids.of([str(number)]), np.zeros(1))
+            rows.add(Ids.of([str(number)]), Ids.of([str(number)]), np.zeros(1), None)
             n_waiting.append(number + 1 - n_done)
         assert len(rows.entries()) == 200
     assert max(n_waiting) <= online._MAX_WAITING + 1

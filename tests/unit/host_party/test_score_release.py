@@ -55,7 +55,21 @@ def test_the_same_ids_get_all_scores_in_canonical_order_once_all_shards_are_sett
     same.settle(1, digest(of_shard, 1))
     assert (same.complete, same.n_common) == (True, 40)
     for shard in (0, 1, 0):
-        assert same.scores(shard).tolist() == [SCORES[one] for one in sorted(of_shard(shard))]
+        assert same.scores(shard).scores.tolist() == [SCORES[one] for one in sorted(of_shard(shard))]
+
+
+def test_reason_codes_leave_in_the_order_of_the_scores(tmp_path: Path) -> None:
+    rows = ScoredRows(tmp_path, ["id"], n_reasons=2)
+    reasons = np.array([[int(one), -1] for one in IDS], np.int16)
+    rows.add(Ids.of(IDS), Ids.of(IDS), np.zeros(len(IDS)), reasons)
+    rows.finish()
+    shards = rows.deal(DEALING)
+    release = ScoreRelease(shards, DEALING.n_shards, SameIds(shards, *NONCES), tmp_path)
+    for shard in (0, 1):
+        release.settle(shard, digest(of_shard, shard))
+    for shard in (0, 1):
+        codes = [each for one in sorted(of_shard(shard)) for each in (int(one) + 1, 0)]
+        assert release.scores(shard).reasons == bytes(codes)
 
 
 def test_other_ids_or_another_digest_settle_nothing(same: ScoreRelease) -> None:
@@ -92,7 +106,7 @@ def test_after_an_intersection_there_are_scores_of_common_rows_alone(rows: Score
     host.check_request(0, points)
     common = guest.read(0, *host.answer(0, points))
     prediction.settle(0, common.tags)
-    assert prediction.scores(0).tolist() == [SCORES[common.ids[place]] for place in common.places]
+    assert prediction.scores(0).scores.tolist() == [SCORES[common.ids[place]] for place in common.places]
     with pytest.raises(ProtocolError, match="differs from the first one"):
         prediction.settle(0, common.tags[16:])
     assert prediction.n_common == len(IDS[::-3])
