@@ -10,7 +10,6 @@ import json
 import logging
 import math
 import re
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -312,7 +311,7 @@ class Board:
     def _own_jobs(self) -> dict[str, dict[str, Any]]:
         """Return what this process knows by itself about its jobs, besides what was known last."""
         found: dict[str, dict[str, Any]] = {}
-        with suppress(sqlite3.ProgrammingError, TrilateralError):  # The journal is closed, or cannot be read.
+        with suppress(TrilateralError):  # The journal cannot be read, and says so in the log.
             for record in self._process_jobs.journal.all():
                 name = record.job.name
                 found[name] = {

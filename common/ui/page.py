@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from trilateral.common.base.errors import PolicyError, ProtocolError
+from trilateral.common.base.errors import ConfigError, PolicyError, ProtocolError
 from trilateral.common.config.load import read_job
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.config.settings import JOB_NAME
@@ -165,7 +165,10 @@ class Page:
         text = body.get("text") if isinstance(body, dict) else None
         if not isinstance(text, str) or len(text) > MAX_JOB_CHARACTERS:
             raise ProtocolError(f"expected a job as `text` of at most {MAX_JOB_CHARACTERS} characters")
-        job = read_job(text, "the job")
+        try:
+            job = read_job(text, "the job")
+        except ConfigError as error:
+            raise HttpRefusalError(400, str(error)) from None
         self._allow("StartJob", job.name, dataset=job.dataset)
         await self._board.client.start(job)
         return web.json_response({"job": job.name})
