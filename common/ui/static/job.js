@@ -116,7 +116,7 @@ export class JobView {
       ...(has("auc") ? [{ title: "hold-out AUC", kind: "number", of: (each) => number(each.auc, 4) }] : []),
       { title: "seconds", kind: "number", of: (each) => number(each.seconds, 4) },
       ...kinds.map((kind) => ({ title: `${kind.replaceAll("_", " ")}, s`, kind: "number", of: (each) => number(each.kinds?.[kind], 3) })),
-      ...(has("sent") ? [{ title: "sent", kind: "number", of: (each) => bytes(each.sent ?? 0) }, { title: "received", kind: "number", of: (each) => bytes(each.received ?? 0) }] : []),
+      ...(has("sent") ? [{ title: "sent", kind: "number", of: (each) => bytes(each.sent) }, { title: "received", kind: "number", of: (each) => bytes(each.received) }] : []),
     ];
     const caption = `The last ${newest.length} of ${rounds.length} rounds. Seconds by kind of work, and bytes, are those of this process.`;
     return [h("h2", {}, "Rounds"), table(caption, columns, newest.map((each) => columns.map((column) => column.of(each))))];

@@ -14,6 +14,7 @@ export function duration(seconds) {
 }
 
 export function bytes(count) {
+  if (count === null || count === undefined) return "";
   const units = ["B", "kB", "MB", "GB", "TB"];
   let place = 0;
   for (; count >= 1000 && place < units.length - 1; place += 1) count /= 1000;
