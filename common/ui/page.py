@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from trilateral.common.base.errors import ConfigError, PolicyError, ProtocolError
+from trilateral.common.base.errors import ConfigError, PolicyError, ProtocolError, TrilateralError
 from trilateral.common.config.load import read_job
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.config.settings import JOB_NAME
@@ -145,9 +145,12 @@ class Page:
         job, config = _job_of(request), self._board.config
         if not self._board.has_result(job):
             raise HttpRefusalError(404, "this process has no result of the job")
-        async with self._reporting:
-            settings = config.model_dump(mode="json", exclude_unset=True)
-            parts = [part async for part in run_apart("report", config=settings, job=job)]
+        settings = config.model_dump(mode="json", exclude_unset=True)
+        try:
+            async with self._reporting:
+                parts = [part async for part in run_apart("report", config=settings, job=job)]
+        except TrilateralError as error:  # A person reads it, in a window of its own.
+            return web.Response(status=503, text=f"There is no report: {error}")
         return web.Response(text="".join(parts), content_type="text/html", headers={CONTENT_POLICY: REPORT_POLICY})
 
     # --- what it does
