@@ -20,7 +20,6 @@ from trilateral.common.observe.audit import LOG, Audit
 from trilateral.common.observe.audit_page import read_audit_page
 from trilateral.common.process.http import CONTENT_POLICY, HttpRefusalError, json_body, serving_http
 from trilateral.common.process.server import PageParts
-from trilateral.common.rpc.channel import RENEWAL_SECONDS
 from trilateral.common.ui.admission import Admission, visitor
 from trilateral.common.ui.apart import run_apart
 from trilateral.common.ui.board import Board
@@ -236,24 +235,14 @@ class ProcessPage:
         """
         board, admission = self.board, self._admission
         routes, role = Page(board, self._parts.audit).routes(), self.config.role
-        renewing = asyncio.create_task(_renew(admission))
-        try:
-            async with (
-                board.client,
-                serving_http(self._address, routes, role, "ui.listen", admit=admission, tls=admission.tls),
-            ):
-                try:
-                    yield
-                finally:
-                    await board.close()
-        finally:
-            renewing.cancel()
-
-
-async def _renew(admission: Admission) -> None:
-    while True:
-        await asyncio.sleep(RENEWAL_SECONDS)
-        await asyncio.to_thread(admission.renew)
+        async with (
+            board.client,
+            serving_http(self._address, routes, role, "ui.listen", admit=admission, tls=admission.tls),
+        ):
+            try:
+                yield
+            finally:
+                await board.close()
 
 
 async def _wait(news: asyncio.Event) -> None:
