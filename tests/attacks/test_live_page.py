@@ -228,7 +228,8 @@ async def test_a_page_that_does_not_read_is_cut_off_and_holds_nobody_up(
 ) -> None:
     monkeypatch.setattr(page, "WRITE_SECONDS", 0.2)
     monkeypatch.setattr(page, "BEAT_SECONDS", 0.01)
-    monkeypatch.setattr(board, "LOOK_SECONDS", 0.01)
+    for name in ("LOOK_SECONDS", "LOST_SECONDS"):
+        monkeypatch.setattr(board, name, 0.01)
     numbers = iter(range(10**9))
 
     def much(self: board.Board) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from trilateral.common.config.load import load_process_config
 from trilateral.common.config.process import ProcessConfig, UiConfig
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.trial.localhost import free_addresses
+from trilateral.common.ui import board
 
 LONG = JobConfig(
     name="long", dataset=DATASET, aligned=True, key_bits=256, batch=60, epochs=5000, algorithm=Sgd(), tolerance=0.0
@@ -63,6 +64,13 @@ class Browser:
     async def get(self, path: str) -> tuple[int, Any]:
         async with self._session.get(self.url + path) as answer:
             return answer.status, await answer.json()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask for news more often than for a person."""
+    for name in ("LOOK_SECONDS", "LOST_SECONDS", "PEER_SECONDS"):
+        monkeypatch.setattr(board, name, 0.1)
 
 
 @pytest.fixture

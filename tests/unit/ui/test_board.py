@@ -106,9 +106,9 @@ async def test_texts_and_numbers_of_a_hostile_coordinator_are_bounded(
     client.told = [
         JobStatus(job="<img src=x onerror=alert(1)>", state=JOB_STATE_TRAINING),
         JobStatus(job="../../etc", state=JOB_STATE_TRAINING),
-        JobStatus(job="job", state=JOB_STATE_TRAINING, detail="x" * 1_000_000, loss=math.inf, seconds=math.nan),
+        JobStatus(job="job", state=JOB_STATE_TRAINING, detail="x" * 10_000, loss=math.inf, seconds=math.nan),
     ]
-    client.notes = ["y" * 1_000_000] * 1000
+    client.notes = ["y" * 10_000] * 1000
     client.n_rounds = 10**9
     with board.viewing("job") as view:
         await eventually(lambda: view.is_ready)
@@ -188,3 +188,15 @@ async def test_an_unexpected_error_does_not_end_the_page(
     assert "secret" not in caplog.text
     with board.viewing(None):
         await eventually(lambda: "job" in board.jobs)
+
+
+async def test_many_rounds_come_in_several_events(
+    board: Board, client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(board_module, "LINES_AT_ONCE", 3)
+    client.told, client.n_rounds = [JobStatus(job="job", state=JOB_STATE_FINISHED)], 8
+    with board.viewing("job") as view:
+        await eventually(lambda: view.is_ready)
+        events = told(view)["rounds"]
+        assert [line["round"] for event in events for line in event["lines"]] == list(range(1, 9))
+        assert [event["is_from_start"] for event in events] == [True, False, False]
