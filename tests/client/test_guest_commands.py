@@ -25,6 +25,16 @@ def test_align_prints_the_counts_of_both_parties(world: World) -> None:
     ]
 
 
+def test_a_terminal_shows_a_bar_and_another_stream_a_line_for_each_stage(world: World) -> None:
+    command = ["align", NEW, "--config", str(world.files[Role.GUEST])]
+    lines = CliRunner().invoke(app, command)
+    terminal = CliRunner(env={"FORCE_COLOR": "1", "COLUMNS": "120"}).invoke(app, command)
+    assert lines.stderr.splitlines()[0] == "reading IDs"
+    assert "\x1b[" not in lines.stderr
+    assert "\x1b[" in terminal.stderr  # The bar moves the cursor.
+    assert terminal.stdout == lines.stdout
+
+
 def test_predict_writes_the_scores_and_the_ids_without_one(world: World, tmp_path: Path) -> None:
     out = tmp_path / "scores.csv"
     options = ["--dataset", NEW, "--config", str(world.files[Role.GUEST]), "--out", str(out)]
