@@ -32,7 +32,7 @@ from trilateral.common.process.job_client import JobClient
 from trilateral.common.process.job_progress import JobState, Pace, Progress, progress_of
 from trilateral.common.process.server import PageParts
 from trilateral.common.rpc.channel import Peer
-from trilateral.common.rpc.errors import from_rpc_error
+from trilateral.common.rpc.errors import AccessError, from_rpc_error
 from trilateral.common.rpc.versions import own_version
 from trilateral.common.ui.apart import run_apart
 
@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 """Interval at which to ask for news while a page is open."""
+LOST_SECONDS, REFUSED_SECONDS = 3.0, 60.0
+"""Interval at which to ask a coordinator that does not answer, and one that has refused to tell."""
 PEER_SECONDS = 10.0
 """Interval at which to ask the peers how they are."""
 ANSWER_SECONDS = 5.0
@@ -173,6 +175,8 @@ class Board:
         self.has_looked = False
         """Whether the jobs are up to date."""
         self._started = time.time()
+        self._asks_at = 0.0
+        """When to ask the coordinator again."""
         self._woken = asyncio.Event()
         """Set when another page is opened, which should not wait for the next look."""
         self._paces: dict[str, Pace] = {}
@@ -265,19 +269,22 @@ class Board:
     # --- jobs
 
     async def _look(self) -> None:
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                statuses = await self.client.statuses()
-            found = {
-                progress.job: self._shown(progress)
-                for progress in map(progress_of, statuses)
-                if re.fullmatch(JOB_NAME, progress.job)
-            }
-            self.lost = None
-        except (TrilateralError, TimeoutError) as error:
-            self.lost = str(error)[:MAX_TEXT] or "the coordinator does not answer"
-            found = await asyncio.to_thread(self._own_jobs)
-        self.jobs = found
+        if self._asks_at <= time.monotonic():
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    statuses = await self.client.statuses()
+                self.jobs = {
+                    progress.job: self._shown(progress)
+                    for progress in map(progress_of, statuses)
+                    if re.fullmatch(JOB_NAME, progress.job)
+                }
+                self.lost = None
+            except (TrilateralError, TimeoutError) as error:
+                self.lost = str(error)[:MAX_TEXT] or "the coordinator does not answer"
+                # The coordinator records each call that it refuses.
+                pause = REFUSED_SECONDS if isinstance(error, AccessError) else LOST_SECONDS
+                self._asks_at = time.monotonic() + pause
+                self.jobs = await asyncio.to_thread(self._own_jobs)
         self.has_looked = True
         for name, viewed in list(self.viewed.items()):
             await self._look_at(name, viewed)
@@ -312,7 +319,7 @@ class Board:
         """Return what this process knows by itself about its jobs, besides what was known last."""
         found: dict[str, dict[str, Any]] = {}
         with suppress(TrilateralError):  # The journal cannot be read, and says so in the log.
-            for record in self._process_jobs.journal.all():
+            for record in self._process_jobs.journal.all(with_facts=False):
                 name = record.job.name
                 found[name] = {
                     "job": name,
@@ -326,7 +333,7 @@ class Board:
 
     def settings_of(self, job: str) -> dict[str, Any] | None:
         """Return the settings of a job from the journal of this process; None without a record of the job."""
-        records = (record for record in self._process_jobs.journal.all() if record.job.name == job)
+        records = (record for record in self._process_jobs.journal.all(with_facts=False) if record.job.name == job)
         record = next(records, None)
         return None if record is None else record.job.model_dump(mode="json")
 

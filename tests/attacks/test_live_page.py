@@ -164,6 +164,18 @@ async def test_only_listed_certificates_of_the_authority_open_the_page(tmp_path:
         assert "not issued directly" in reasons["alice.example.org",]
 
 
+async def test_a_renewed_certificate_and_other_authorities_count_without_a_restart(tmp_path: Path) -> None:
+    former, authority = root_without_limit(), root_without_limit()
+    settings = over_tls(tmp_path, former)
+    certificates = load_certificates(ProcessConfig.model_validate(settings))
+    alice = {each: make_identity(each, "alice.example.org") for each in (former, authority)}
+    async with serving_page(settings, certificates=certificates) as served:
+        assert await status_for(served, alice[former], former) == 200
+        write_identity(tmp_path, make_identity(authority, "guest.example.org", "127.0.0.1"))
+        assert await status_for(served, alice[authority], authority) == 200
+        assert await status_for(served, alice[former], authority) == "refused"
+
+
 async def test_a_name_that_is_taken_from_the_list_counts_no_longer(tmp_path: Path) -> None:
     authority = root_without_limit()
     settings = over_tls(tmp_path, authority)

@@ -24,3 +24,7 @@ export function bytes(count) {
 export function time(unix) {
   return new Date(unix * 1000).toISOString().slice(0, 19).replace("T", " ") + " UTC";
 }
+
+export function counted(count, word) {
+  return `${count || "no"} ${word}${count === 1 ? "" : "s"}`;
+}
