@@ -40,6 +40,34 @@ HIGH_VIF = 5.0
 Introduction to Statistical Learning, section 3.3.3)."""
 
 
+def overview(model: PartyModel) -> list[Block]:
+    """Return how the model was trained."""
+    job = model.job
+    return [
+        Text(
+            f"Trained on {model.data.n_train:,} rows under the protocol {job.protocol}, with the {job.loss_name},"
+            f" in {model.rounds:,} rounds."
+        ),
+        Facts(
+            "The model at a glance",
+            [
+                ("own terms", f"{len(model.weights):,}"),
+                ("loss of the whole model on the training rows, penalty included", number(model.loss, 6)),
+                ("why the training ended", model.reason),
+                ("algorithm", job.algorithm.name),
+                ("penalty", f"l1 {job.l1:g}, l2 {job.l2:g}" if job.is_penalised else "none"),
+            ],
+        ),
+    ]
+
+
+def remarks_of(remarks: Sequence[str], otherwise: str = "") -> list[Block]:
+    """Return what a reviewer should look at; without remarks, the text `otherwise`."""
+    if remarks:
+        return [Text("For a reviewer to look at:"), Points(remarks)]
+    return [Text(otherwise)] if otherwise else []
+
+
 def data_section(model: PartyModel) -> Section:
     """Describe the rows of a model."""
     data = model.data
