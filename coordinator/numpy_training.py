@@ -155,8 +155,13 @@ def train_plain(
         if plan.direction is not None:
             X = columns[batches.curvature_rows(plan.batch, plan.curvature_draw)]
             curvature = taylor.hessian_product(X, plan.direction) + penalty_hessian @ plan.direction
-        auc = measure(scores, y).auc if job.choose == "auc" and plan.batch.held_out else None
-        return Observation(loss, slope if plan.gradient else None, curvature, holdout_loss, auc=auc)
+        return Observation(
+            loss,
+            slope if plan.gradient else None,
+            curvature,
+            holdout_loss,
+            auc=measure(scores, y).auc if job.choose == "auc" and plan.batch.held_out else None,
+        )
 
     training = Training(
         job,
