@@ -245,7 +245,7 @@ def fewest_rows(one: RoleVector, other: RoleVector) -> float:
     nodes = np.array([RowRole.UNUSED, *range(MAX_FOLDS)])
     of_other = np.array([0, *range(1 + MAX_FOLDS, 1 + 2 * MAX_FOLDS)])
     weights = np.zeros((1 + 2 * MAX_FOLDS, 1 + 2 * MAX_FOLDS), np.int64)
-    weights[np.ix_(range(1 + MAX_FOLDS), of_other)] = counts[np.ix_(nodes, nodes)]
+    weights[np.ix_(np.arange(1 + MAX_FOLDS), of_other)] = counts[np.ix_(nodes, nodes)]
     weights = weights + weights.T
     np.fill_diagonal(weights, 0)
     used = np.flatnonzero(weights.any(axis=0))

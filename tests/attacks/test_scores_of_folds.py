@@ -141,9 +141,9 @@ class TestTheGuest:
 class TestTheCoordinator:
     """It asks for one fold again and again, at points at which a score is a column of the host."""
 
-    job = job_with(1)
+    job = job_with(N_HOST)
 
-    def attack(self, tables: Tables, key: PrivateKey, monkeypatch: pytest.MonkeyPatch) -> Outcome:
+    def attack(self, tables: Tables, key: PrivateKey, monkeypatch: pytest.MonkeyPatch, job: JobConfig = job) -> Outcome:
         n_columns = tables.joined.columns.shape[1]
 
         def search(*arguments: Any) -> Search:
@@ -152,7 +152,7 @@ class TestTheCoordinator:
             return GivenUp("the coordinator has what it wants")
 
         monkeypatch.setattr(coordinator_training, "cross_validated_search", search)
-        return train(self.job, tables, key)
+        return train(job, tables, key)
 
     def test_shows_the_guest_the_hosts_columns_of_a_fold(
         self, seen: list[FloatVector], private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch
@@ -177,6 +177,15 @@ class TestTheCoordinator:
             with pytest.raises(PolicyError, match="policy.min_columns_per_point"):
                 session.count(each)
         assert len(account.ledger.entry("made").points) == permitted
+
+    @pytest.mark.parametrize("n_penalties", [1, N_HOST - 1])
+    def test_cannot_ask_for_a_fold_more_often_than_the_job_has_penalties(
+        self, n_penalties: int, seen: list[FloatVector], private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        job = job_with(n_penalties)
+        outcome = self.attack(make_tables(job, n_rows=N_ROWS, n_host=N_HOST), private_key, monkeypatch, job)
+        assert f"with fold 1 alone once more: this job compares {n_penalties} penalties" in outcome.ended.reason
+        assert len(seen) == n_penalties
 
     def test_opens_other_folds_at_no_further_cost(self, account: Account, journal: Journal) -> None:
         """No row has a further score then."""
