@@ -85,7 +85,8 @@ def eliminate(
     ends = np.cumsum([n_terms for _, n_terms in columns])
     left = {name: slice(int(end) - n_terms, int(end)) for (name, n_terms), end in zip(columns, ends, strict=True)}
     b, C = values.copy(), covariance.copy()
-    size = np.sqrt(np.diag(covariance))
+    variance = np.diag(covariance)
+    size = np.sqrt(np.where(variance > 0, variance, 1.0))
     found = []
     while left:
         tests = [test for name, part in left.items() if (test := _test(name, b[part], C[part, part], size[part]))]
