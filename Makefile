@@ -64,7 +64,7 @@ protos: $(SET_UP) ## Generate common/pb from protos/
 	$(PROTOC) --python_out=src --grpc_python_out=src --mypy_out=quiet:src --mypy_grpc_out=quiet:src $(PROTOS)
 
 lock: $(SET_UP) ## Lock the packages of pyproject.toml by their hashes; with UPGRADE=--upgrade, take the newest versions
-	$(LOCK) pyproject.toml -o requirements.txt
+	$(LOCK) pyproject.toml --extra report -o requirements.txt
 	$(LOCK) pyproject.toml --extra dev -c requirements.txt -o requirements-dev.txt
 	sed -n '/^requires = \["\(.*\)"\]$$/s//\1/p' pyproject.toml | $(LOCK) - -c requirements-dev.txt -o requirements-build.txt
 

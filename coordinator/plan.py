@@ -59,6 +59,8 @@ class Observation:
     information: FloatVector | None = None
     """X'(c W)X over the training rows at w_k, for sample weights of mean 1: the elements on and above the diagonal, row
     by row."""
+    auc: float | None = None
+    """AUC of the rows of a fold, with `choose: auc`."""
 
     @property
     def is_finite(self) -> bool:

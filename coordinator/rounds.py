@@ -218,6 +218,8 @@ class Rounds:
                 each,
                 loss=None if each.loss is None else disclose(each.loss),
                 standard_error=None if each.standard_error is None else disclose(each.standard_error),
+                auc=None if each.auc is None else disclose(each.auc),
+                auc_error=None if each.auc_error is None else disclose(each.auc_error),
                 n_terms=round(each.n_terms, 1),
             )
             for each in conclusion.compared

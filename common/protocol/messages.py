@@ -434,6 +434,10 @@ class ComparedPenalty:
     """Mean log loss on the folds, each of a fit on the rows outside of the fold; None if a fit has none."""
     standard_error: float | None
     """Of that mean."""
+    auc: float | None
+    """With `choose: auc`, mean AUC on the folds, if `loss` is not None; else None."""
+    auc_error: float | None
+    """Of that mean."""
     n_terms: float
     """Training columns of both parties with a weight other than 0, without the intercept; a mean over the folds."""
     is_chosen: bool
@@ -570,6 +574,7 @@ class ObservationRecord:
     curvature: FloatVector | None = None
     holdout_loss: float | None = None
     information: FloatVector | None = None
+    auc: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -584,11 +589,14 @@ class StepTaken:
 
 @dataclass(frozen=True, eq=False)
 class ScoresDue:
-    """Host: its scores of the hold-out rows are about to leave. Count the point before they do."""
+    """Host: scores of rows are about to leave. Count the point before they do."""
 
     key: RoundKey
     point: FloatVector
-    """The host's weights at which the rows are scored, in training units, shape (n_columns,)."""
+    """The host's weights at which the hold-out rows are scored, in training units, shape (n_columns,); empty for a
+    fold, at whose point no party knows a weight."""
+    fold: int = 0
+    """The fold of training rows whose scores are opened, from 1 up; 0 for hold-out rows."""
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,7 @@ class SharesComputation:
         batches = Batches.of(job, n_train, fold_sizes=guest.fold_sizes)
         self._n_columns = n_columns
         self._n_models = job.n_models
+        self._by_auc = job.choose == "auc"
         self._rows = RowPlan.of(batches, guest.n_holdout)
         self._fmt: Format = self._rows.format_of(job.max_score, guest.weight_bits)
         norm_bits = {party: each.norm_bits for party, each in sizes.items()}
@@ -177,6 +178,7 @@ class SharesComputation:
             dealing=self._dealing,
             products=self._products,
             objective=self._objective,
+            awaits_auc=self._by_auc and plan.batch.held_out,
         )
 
     def _open_step(self, plan: RoundPlan, key: RoundKey) -> InformationOpening:

@@ -53,6 +53,7 @@ from trilateral.common.protocol.messages import (
     Kind,
     RoundKey,
     RowsDone,
+    ScoresDue,
     SharesReady,
     WeightShares,
 )
@@ -391,6 +392,8 @@ class SharesArithmetic(ABC):
             return
         self._attempt = attempt = self._new_attempt(asked)
         self._first_round = self._first_round or asked.key.round
+        if self.role is Role.HOST and self._opens_scores(asked):
+            yield Envelope(Role.HOST, ScoresDue(asked.key, np.zeros(0), asked.batch.fold))
         if asked.key.round == self._first_round:
             yield from self._send_products()
         if not attempt.runs:
@@ -471,7 +474,12 @@ class SharesArithmetic(ABC):
             Weights(own=own, opened=weights.opened, other=other),
             gradient=asked.gradient,
             is_holdout=is_holdout,
+            opens_scores=not is_holdout and self._opens_scores(asked),
         )
+
+    def _opens_scores(self, asked: BeginRound) -> bool:
+        """Return whether a round tells the guest the scores of a fold."""
+        return self._job.choose == "auc" and asked.batch.held_out
 
     def _blocks_of_a_run(self) -> int:
         """Return how many blocks a task has: one in this process, and as many as keep all workers busy elsewhere."""
@@ -535,7 +543,8 @@ class SharesArithmetic(ABC):
     def _take_residual(self, piece: ElementPiece, is_last: bool) -> Iterator[Envelope]:
         del is_last
         attempt, state = self._due(piece, self._open_attempt.n_scored)
-        self._check_length(piece, state, len(state.answers), state.work.n_opened[self.peer])
+        n_columns = state.work.n_opened[self.peer] + (state.work.opens_scores and self.peer is Role.HOST)
+        self._check_length(piece, state, len(state.answers), n_columns)
         state.answers.append(piece)
         yield from self._advance(attempt, state)
 
@@ -613,6 +622,8 @@ class SharesArithmetic(ABC):
             self._check_digests(state.opened, state.answers)
             residuals = [each.residual for each in state.opened]
             answers = [each.elements for each in state.answers]
+            if state.work.opens_scores and self.peer is Role.HOST:
+                answers = [self._take_opened(attempt, state, number) for number in range(n_blocks)]
             with self._phase("product"):
                 closed = self._engine.submit(
                     close_blocks, state.work, state.tables, residuals, answers, close_block, urgent=True
@@ -650,6 +661,7 @@ class SharesArithmetic(ABC):
         attempt.n_done += len(state.blocks)
         attempt.n_rows_done += sum(rows.n_rows for rows in state.blocks)
         if attempt.n_done == attempt.n_before[-1]:
+            yield from self._report_scores(attempt)
             yield self._sums(attempt)
             return
         if attempt.n_done - attempt.n_reported >= max(1, self._window // REPORTS_PER_WINDOW):
@@ -808,6 +820,15 @@ class SharesArithmetic(ABC):
     @abstractmethod
     def _read(self, rows: RowRange, model: int) -> BlockTables:
         """Read the tables of a block, with the labels of a model. The threads of an engine may call it."""
+
+    def _take_opened(self, attempt: Attempt, state: RunState, number: int) -> ElementVector:
+        """Keep the scores of a block that the host has opened; return what else it has opened."""
+        raise RuntimeError(f"the {self.role} is told no score")
+
+    def _report_scores(self, attempt: Attempt) -> Iterator[Envelope]:
+        """Report to the coordinator what the opened scores of a fold show."""
+        del attempt
+        yield from ()
 
     @abstractmethod
     def _constant_part(self, training: Selection | None) -> ElementVector:
