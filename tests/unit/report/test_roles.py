@@ -115,7 +115,8 @@ def test_without_anything_unusual_the_report_says_so(files: dict[Role, JobFiles]
 def test_files_of_an_older_release_have_no_intervals(files: dict[Role, JobFiles]) -> None:
     model = model_of(files, Role.GUEST, evaluation_sets=[])
     (only,) = evaluated_sets(model)
-    assert only.intervals is only.groups is None
+    assert only.intervals is None
+    assert only.groups is None
     report = guest_report(files[Role.GUEST], model, NO_LATER)
     assert [figure.note for figure in report.figures][:5] == [""] * 5
 
@@ -178,7 +179,7 @@ def test_every_step_of_the_preparation_is_named(
 
 
 def test_evaluations_during_the_training_and_rounds_without_times_are_shown(files: dict[Role, JobFiles]) -> None:
-    lines = [
+    lines: list[dict[str, Any]] = [
         {"round": 1, "epoch": 1, "loss": 0.5, "evaluation": {"log_loss": 0.61, "auc": None}},
         {"round": 2, "epoch": 2, "loss": 0.4},
     ]
