@@ -210,6 +210,7 @@ def compare(
 @app.command()
 def drift(
     model: ModelArgument,
+    *,
     config: ConfigOption = None,
     dataset: Annotated[
         str | None, typer.Option(metavar="NAME", help="Rows to compare with the training rows: name of a dataset.")
@@ -218,11 +219,12 @@ def drift(
         Path | None, typer.Option("--scores", metavar="FILE", help="At the guest: scores of rows, from `predict`.")
     ] = None,
     labels: LabelsOption = None,
+    of_class: ClassOption = None,
 ) -> None:
     """Print how far rows have shifted since the training: the CSI of each column of --dataset.
 
     At the guest, with a file of --scores, also print the PSI of the score; with the --labels of the same rows, also
-    whether the probabilities are still right.
+    whether the probabilities are still right. In a model of several classes, both are about one --class.
     """
     from rich.console import Console
 
@@ -238,9 +240,10 @@ def drift(
         if dataset is not None:
             print_column_shift(part, dataset_of(dataset, config), dataset, console)
         if scores is not None:
-            print_score_shift(part, scores, console)
-        if labels is not None and scores is not None:
-            print_calibration_drift(part, scores, dataset_of(labels, config), labels, console)
+            one = part.one(of_class)
+            print_score_shift(one, scores, console, of_class)
+            if labels is not None:
+                print_calibration_drift(one, scores, (labels, dataset_of(labels, config)), console, of_class)
 
 
 def dataset_of(name: str, config: Path | None) -> "DatasetConfig":

@@ -11,9 +11,16 @@ from trilateral.cli.wording import decimal
 from trilateral.common.base.errors import DataError
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.model.calibration import log_odds
-from trilateral.common.data.model.calibration_drift import CalibrationDrift, Estimate, calibration_drift
+from trilateral.common.data.model.calibration_drift import CalibrationDrift, Estimate, calibration_drift, log_odds_of
 from trilateral.common.data.model.comparison import compare_auc, pair_terms, score_psi
-from trilateral.common.data.model.distributions import Distributions, ShiftCounter, describe_grade, expected_psi, psi
+from trilateral.common.data.model.distributions import (
+    NO_DISTRIBUTIONS,
+    Distributions,
+    ShiftCounter,
+    chance_psi,
+    describe_grade,
+    psi,
+)
 from trilateral.common.data.model.labelled_scores import read_labelled_scores, read_scores
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.model.scoring import count_shift
@@ -35,15 +42,14 @@ def print_column_shift(model: PartyModel, dataset: DatasetConfig, name: str, con
         table.add_column(heading, justify="right")
     table.add_column("shift")
     for column, value in sorted(shift.csi.items(), key=lambda each: -each[1]):
-        counts = distributions.columns[column].counts
-        chance = expected_psi(sum(count > 0 for count in counts), sum(counts), shift.n_rows)
+        chance = chance_psi(distributions.columns[column].counts, shift.n_rows)
         table.add_row(Text(column), decimal(value, 4), decimal(chance, 4), describe_grade(value))
     console.print(table)
     _say(console, "By chance: the mean CSI of so many rows if nothing has shifted.")
 
 
-def print_score_shift(model: PartyModel, scores: Path, console: Console) -> None:
-    """Print the PSI of the score.
+def print_score_shift(model: PartyModel, scores: Path, console: Console, of_class: str | None = None) -> None:
+    """Print the PSI of the score, or of that of a class.
 
     Raises:
         DataError: the model file has no distribution of the score, or the file of scores cannot be used.
@@ -54,31 +60,46 @@ def print_score_shift(model: PartyModel, scores: Path, console: Console) -> None
             "the model file has no distribution of the score: only the guest's part of a model with enough hold-out"
             " rows has one"
         )
-    _, (values,) = read_scores((scores,))
+    _, (values,) = read_scores((scores,), of_class=of_class)
     shift = psi(distribution.counts, distribution.count(values))
     n_train = sum(distribution.counts)
-    chance = expected_psi(sum(count > 0 for count in distribution.counts), n_train, len(values))
+    chance = chance_psi(distribution.counts, len(values))
+    whose = "" if of_class is None else f" of class {of_class}"
     _say(
         console,
-        f"PSI of the score, {len(values):,} rows against {n_train:,} hold-out rows: {decimal(shift, 4)}"
+        f"PSI of the score{whose}, {len(values):,} rows against {n_train:,} hold-out rows: {decimal(shift, 4)}"
         f" ({decimal(chance, 4)} by chance): {describe_grade(shift)}",
     )
 
 
 def print_calibration_drift(
-    model: PartyModel, scores: Path, dataset: DatasetConfig, name: str, console: Console
+    model: PartyModel,
+    scores: Path,
+    labels: tuple[str, DatasetConfig],
+    console: Console,
+    of_class: str | None = None,
 ) -> None:
-    """Print whether probabilities still match the labels.
+    """Print whether probabilities still match the labels, or those of a class whether a row has it.
+
+    Args:
+        model: the guest's part, in a model of several classes that of the class.
+        scores: file of scores.
+        labels: name and settings of the table with the labels.
+        console: receives the text.
+        of_class: the class.
 
     Raises:
         ConfigError, DataError: the model, the scores or the labels cannot be used.
     """
     if model.calibration is None:
         raise DataError("only the guest can compare probabilities with labels: use the guest's part of the model")
-    rows = read_labelled_scores((scores,), dataset, name)
-    (u,) = rows.scores
+    name, dataset = labels
+    rows = read_labelled_scores((scores,), dataset, name, of_class)
+    (u,), (p,) = rows.scores, rows.probabilities
     threshold = 0.5 if dataset.label is None else dataset.label.threshold
-    drift = calibration_drift(u, log_odds(u, model.calibration), rows.labels, threshold)
+    # The probabilities of classes follow from the scores of all of them, and stand in the file.
+    odds = log_odds(u, model.calibration) if of_class is None else log_odds_of(p)
+    drift = calibration_drift(u, odds, rows.labels, threshold)
     console.print()
     table = metrics_table(f"on {len(u):,} scored rows with labels of {name}")
     if model.metrics is not None:
@@ -157,9 +178,7 @@ def print_scores_of_two(first: Path, second: Path, labels: tuple[str, DatasetCon
 
 def _distributions(model: PartyModel) -> Distributions:
     if model.distributions is None:
-        raise DataError(
-            "the model file has no distributions, because an earlier release wrote it: train again to compare rows"
-        )
+        raise DataError(NO_DISTRIBUTIONS)
     return model.distributions
 
 
