@@ -10,6 +10,7 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.observe.audit import Audit
 from trilateral.common.process.server import RoleParts, ignore_address, serve_role
 from trilateral.common.rpc.channel import Peer
+from trilateral.common.ui.opening import make_page
 from trilateral.coordinator.job_servicer import JobServicer
 from trilateral.coordinator.jobs import CoordinatorJobs
 
@@ -29,4 +30,4 @@ async def serve(
     on_ready: Callable[[str], None] = ignore_address,
 ) -> None:
     """Serve the coordinator until SIGTERM, SIGINT or `stop`; see `serve_role`."""
-    await serve_role(config, make_parts, source=source, stop=stop, on_ready=on_ready)
+    await serve_role(config, make_parts, make_page, source=source, stop=stop, on_ready=on_ready)

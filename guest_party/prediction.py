@@ -196,8 +196,7 @@ class _Prediction:
         """What the host's reason codes mean."""
         self._name = token_bytes(PREDICTION_BYTES)
         self._warnings: list[str] = []
-        of_classes = [None if each.distributions is None else each.distributions.score for each in model.parts]
-        self._shift = ShiftCounter(model.distributions, of_classes)
+        self._shift = ShiftCounter(model.distributions, [each.score_distribution for each in model.parts])
         self._over = threading.Event()
         """Ends the thread that reads the table."""
 

@@ -14,6 +14,7 @@ from trilateral.common.jobs.quota import IdQuota
 from trilateral.common.observe.audit import Audit
 from trilateral.common.process.server import RoleParts, ignore_address, serve_role
 from trilateral.common.rpc.channel import Peer
+from trilateral.common.ui.opening import make_page
 from trilateral.guest_party.alignment import GuestAlignments
 from trilateral.guest_party.bins import GuestBins
 from trilateral.guest_party.machine import make_guest
@@ -59,4 +60,4 @@ async def serve(
     on_ready: Callable[[str], None] = ignore_address,
 ) -> None:
     """Serve the guest until SIGTERM, SIGINT or `stop`; see `serve_role`."""
-    await serve_role(config, make_parts, source=source, stop=stop, on_ready=on_ready)
+    await serve_role(config, make_parts, make_page, source=source, stop=stop, on_ready=on_ready)

@@ -12,6 +12,7 @@ from trilateral.common.jobs.party_jobs import PartyJobs
 from trilateral.common.observe.audit import Audit
 from trilateral.common.process.server import RoleParts, ignore_address, serve_role
 from trilateral.common.rpc.channel import Peer
+from trilateral.common.ui.opening import make_page
 from trilateral.host_party.alignment_servicer import AlignmentServicer
 from trilateral.host_party.alignments import Alignments, load_offer
 from trilateral.host_party.bins import HostBins
@@ -50,4 +51,4 @@ async def serve(
     on_ready: Callable[[str], None] = ignore_address,
 ) -> None:
     """Serve the host until SIGTERM, SIGINT or `stop`; see `serve_role`."""
-    await serve_role(config, make_parts, source=source, stop=stop, on_ready=on_ready)
+    await serve_role(config, make_parts, make_page, source=source, stop=stop, on_ready=on_ready)

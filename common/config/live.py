@@ -13,6 +13,7 @@ from trilateral.common.config.process import ProcessConfig
 _LIVE_SECTIONS = ("policy", "datasets", "operators")
 _LIVE_OF_A_PEER = "fingerprint"
 _LIVE_ONLINE = "precompute"
+_LIVE_UI = ("clients", "allow_changes")
 _LABEL_VALUES = ("positive", "negative")
 HIDDEN = "(not shown)"
 """Stands for the two values of a label, which no log or note may contain."""
@@ -41,6 +42,8 @@ class Difference:
         keys = self.setting.split(".")
         if keys[0] == "online":
             return keys[1:2] == [_LIVE_ONLINE]
+        if keys[0] == "ui":
+            return keys[1] in _LIVE_UI
         return keys[0] in _LIVE_SECTIONS or (keys[0] == "peers" and keys[-1] == _LIVE_OF_A_PEER)
 
     def __str__(self) -> str:
@@ -84,7 +87,8 @@ def with_live_settings(running: ProcessConfig, changed: ProcessConfig) -> Proces
     }
     sections = {name: getattr(changed, name) for name in _LIVE_SECTIONS}
     online = running.online.model_copy(update={_LIVE_ONLINE: changed.online.precompute})
-    return running.model_copy(update={**sections, "peers": peers, "online": online})
+    ui = running.ui.model_copy(update={name: getattr(changed.ui, name) for name in _LIVE_UI})
+    return running.model_copy(update={**sections, "peers": peers, "online": online, "ui": ui})
 
 
 def _compare(setting: str, before: Any, after: Any) -> Iterator[Difference]:

@@ -102,6 +102,20 @@ def load_job(path: Path) -> JobConfig:
     return parse_settings(JobConfig, settings, str(path), lines=lines)
 
 
+def read_job(text: str, source: str) -> JobConfig:
+    """Read a job from the text of a YAML file.
+
+    Args:
+        text: the text.
+        source: where it comes from; errors begin with it.
+
+    Raises:
+        ConfigError: the text is not YAML, or a setting is invalid; the error has one line for each such setting.
+    """
+    settings, lines = _parse_mapping(text, source)
+    return parse_settings(JobConfig, settings, source, lines=lines)
+
+
 # --- reading
 
 
@@ -141,6 +155,11 @@ def _read_mapping(path: Path) -> tuple[dict[str, Any], dict[Keys, int]]:
         raise ConfigError(f"{path}: cannot be read: {explain(error, path)}") from error
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not UTF-8 text; expected a YAML file") from None
+    return _parse_mapping(text, str(path))
+
+
+def _parse_mapping(text: str, source: str) -> tuple[dict[str, Any], dict[Keys, int]]:
+    """Return the content of a YAML text, and the line of each key in it."""
     try:
         loader = _StrictLoader(text)
         root = loader.get_single_node()
@@ -148,15 +167,15 @@ def _read_mapping(path: Path) -> tuple[dict[str, Any], dict[Keys, int]]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise ConfigError(f"{path}: {where}not valid YAML: {error.problem}") from error
+        raise ConfigError(f"{source}: {where}not valid YAML: {error.problem}") from error
     except yaml.reader.ReaderError as error:
-        raise ConfigError(f"{path}: character {error.position + 1}: not valid YAML: {error.reason}") from error
+        raise ConfigError(f"{source}: character {error.position + 1}: not valid YAML: {error.reason}") from error
     except (ValueError, RecursionError):
-        raise ConfigError(f"{path}: not valid YAML: invalid number, or nested too deeply") from None
+        raise ConfigError(f"{source}: not valid YAML: invalid number, or nested too deeply") from None
     if content is None:
-        raise ConfigError(f"{path}: the file is empty; see configs/ for examples")
+        raise ConfigError(f"{source}: the file is empty; see configs/ for examples")
     if not isinstance(content, dict):
-        raise ConfigError(f"{path}: expected `key: value` lines; see configs/ for examples")
+        raise ConfigError(f"{source}: expected `key: value` lines; see configs/ for examples")
     return content, {} if root is None else dict(_lines(root, set()))
 
 

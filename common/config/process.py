@@ -122,6 +122,12 @@ class PeerConfig(Settings):
         return (self.name or split_address(self.address)[0]).lower()
 
 
+def _check_client(name: str) -> str:
+    if name in set(Role):
+        raise ValueError(f"{name} is a role: list the names in the certificates of the people who may open the page")
+    return _check_name(name).lower()
+
+
 def _check_operator(entry: str) -> str:
     """Accept a role or a certificate name. The dot tells a name from a misspelt role."""
     if entry in set(Role):
@@ -398,6 +404,21 @@ class OnlineConfig(Settings):
     that runs wild from spending the host's daily limit. Twice as many may come at once after a quiet second."""
 
 
+class UiConfig(Settings):
+    """A page in the browser that shows what this process does: its jobs, their rounds, its checks and its audit log."""
+
+    listen: ListenAddress | None = None
+    """The address that serves the page, such as 127.0.0.1:8080. By default there is no page. Without `clients`, only a
+    loopback address is accepted, and every program and every user of this machine can read the page."""
+    clients: Annotated[list[Annotated[str, AfterValidator(_check_client)]], Field(max_length=100)] = Field(default=[])
+    """Subject alternative names of the certificates that may open the page, issued by an authority in
+    `tls.authorities`. With at least one, the page is served under TLS with this process's certificate, and the browser
+    must show such a certificate. The certificates of the peers do not open the page."""
+    allow_changes: bool = False
+    """Whether the page can start, stop and resume jobs, as far as the coordinator's `operators` permit it to this
+    process. Under TLS it needs `clients`."""
+
+
 class ProcessConfig(Settings):
     """The configuration of one organisation's process."""
 
@@ -437,6 +458,8 @@ class ProcessConfig(Settings):
     """OpenTelemetry traces."""
     online: OnlineConfig = OnlineConfig()
     """Host and guest only: scores of single rows."""
+    ui: UiConfig = UiConfig()
+    """A page in the browser that shows what this process does."""
 
     @field_validator("listen")
     @classmethod
@@ -538,6 +561,34 @@ class ProcessConfig(Settings):
         if len({(each.job, each.dataset) for each in online.precompute}) < len(online.precompute):
             raise ValueError("`precompute` has an entry twice: remove one of them")
         return online
+
+    @field_validator("ui")
+    @classmethod
+    def _check_ui(cls, ui: UiConfig, info: ValidationInfo) -> UiConfig:
+        if info.data.get("plaintext") and ui.clients:
+            raise ValueError("there are no certificates with `plaintext: true`: remove `clients`, or use `tls` instead")
+        if ui.listen is not None and not ui.clients and not is_loopback_address(ui.listen):
+            raise ValueError(
+                "`listen` is not a loopback address: list in `clients` whose certificates may open the page, or use "
+                "localhost, 127.0.0.1 or [::1], such as 127.0.0.1:8080"
+            )
+        if ui.allow_changes and not ui.clients and not info.data.get("plaintext"):
+            raise ValueError(
+                "`allow_changes` lets whoever opens the page start and stop jobs: list in `clients` whose certificates "
+                "may open it"
+            )
+        for role, peer in info.data.get("peers", {}).items():
+            if peer.certificate_name in ui.clients:
+                raise ValueError(
+                    f"{peer.certificate_name} in `clients` is the name of the {role}, another organisation: remove it"
+                )
+        if ui.listen is not None and info.data.get("role") is Role.COORDINATOR:
+            own = info.data.get("listen", "")
+            if own.endswith(":0"):
+                raise ValueError(
+                    f"the page asks the coordinator at `listen`, but {own} leaves its port open: set a port"
+                )
+        return ui
 
     @model_validator(mode="after")
     def _check_security(self) -> "ProcessConfig":

@@ -1,6 +1,8 @@
 """Reading the history of a job piece by piece, while the job adds to it."""
 
 import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +10,10 @@ from trilateral.common.jobs.folder import JobFolder
 
 PIECE_BYTES = 256 * 1024
 """How much of a history to read at a time: some 600 rounds."""
+
+
+REST = "waiting"
+"""What the time of a process is called that no kind of work has taken."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,22 @@ def read_history(folder: JobFolder, place: int = 0, max_bytes: int = PIECE_BYTES
         is_more = bool(whole) and place + len(content) < size
         return HistoryPiece(_parse(whole), place + len(whole), is_from_start=place == 0, is_more=is_more)
     return HistoryPiece((), 0, is_from_start=True)
+
+
+def seconds_by_work(history: Sequence[Mapping[str, Any]]) -> tuple[dict[str, float], float]:
+    """Return the seconds of each kind of work, the longest first, and those of the whole training."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    total = 0.0
+    for line in history:
+        for name, value in line.get("seconds", {}).items():
+            if name == "all":
+                total += value
+            else:
+                seconds[name] += value
+    rest = total - sum(seconds.values())
+    if rest > 0:
+        seconds[REST] = rest
+    return dict(sorted(seconds.items(), key=lambda each: -each[1])), total
 
 
 def _parse(content: bytes) -> tuple[dict[str, Any], ...]:

@@ -1,16 +1,18 @@
-"""A server for HTTP on a loopback address, for programs on this machine.
+"""A server for HTTP: for programs on this machine, or for the pages that it serves itself.
 
-Every program and every user of the machine can connect, and so can the pages in their browsers. So a request must name
-this machine as its host, because a page can let its own name resolve to a loopback address. It must not come from a
-page, whose browser adds an origin. What only some may ask for needs a token besides.
+Every program and every user of the machine can connect to a loopback address, and so can the pages in their browsers.
+So a request must name this machine as its host, because a page can let its own name resolve to a loopback address. A
+server for programs answers no page, whose browser adds an origin. What only some may ask for needs a token besides. A
+server of pages decides by its own rules whom it answers.
 """
 
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Sequence
+import ssl
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -38,10 +40,17 @@ STOP_SECONDS = 3.0
 """Seconds for requests in progress when the server stops."""
 IDLE_SECONDS = 75.0
 """How long a connection stays open between requests."""
+MAX_CONNECTIONS = 128
+"""Further connections are closed at once."""
+HANDSHAKE_SECONDS = 10.0
+"""How long a TLS handshake may take. Before its end, the caller has no identity."""
+CONTENT_POLICY = "Content-Security-Policy"
 HEADERS = {
     "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    CONTENT_POLICY: "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
     "Server": "trilateral",
     "X-Content-Type-Options": "nosniff",
 }
@@ -71,15 +80,56 @@ class HttpRefusalError(ProtocolError):
         self.status = status
 
 
+Admit: TypeAlias = Callable[[web.Request], None]
+"""Called with each request before it is answered; it raises `HttpRefusalError` for a request that must not be."""
+
+
+def host_of(request: web.Request) -> str:
+    """Return what a request calls this server, without the port. A page under another name keeps that name."""
+    bracketed, bracket, _ = request.host.rpartition("]")
+    return bracketed.strip("[") if bracket else request.host.partition(":")[0]
+
+
+def admit_programs(request: web.Request) -> None:
+    """Admit programs on this machine, and no page in a browser.
+
+    Raises:
+        HttpRefusalError: the request calls this machine by another name, or comes from a page.
+    """
+    check_loopback(request)
+    if "Origin" in request.headers or request.headers.get("Sec-Fetch-Site", "none") != "none":
+        raise HttpRefusalError(403, "this server does not answer pages in a browser")
+
+
+def check_loopback(request: web.Request) -> None:
+    """Check that a request calls this machine by a name that only this machine has.
+
+    Raises:
+        HttpRefusalError: it does not.
+    """
+    if not is_loopback(host_of(request)):
+        raise HttpRefusalError(421, "this server answers only under the names localhost, 127.0.0.1 and [::1]")
+
+
 @asynccontextmanager
-async def serving_http(address: str, routes: Sequence[web.RouteDef], role: Role, setting: str) -> AsyncIterator[str]:
+async def serving_http(
+    address: str,
+    routes: Sequence[web.RouteDef],
+    role: Role,
+    setting: str,
+    *,
+    admit: Admit = admit_programs,
+    tls: ssl.SSLContext | None = None,
+) -> AsyncIterator[str]:
     """Serve HTTP within the block.
 
     Args:
-        address: the loopback address to listen on, as ``host:port``.
+        address: the address to listen on, as ``host:port``.
         routes: what is served.
         role: the role of this process.
         setting: the setting with the address, for errors.
+        admit: decides which requests are answered.
+        tls: for HTTPS; None to serve unencrypted, which is right for a loopback address only.
 
     Yields:
         The address, with the port that was chosen if the port was 0.
@@ -87,8 +137,9 @@ async def serving_http(address: str, routes: Sequence[web.RouteDef], role: Role,
     Raises:
         ConfigError: the address cannot be used.
     """
-    application = web.Application(middlewares=[_guard(role)], client_max_size=MAX_BODY_BYTES)
+    application = web.Application(middlewares=[_guard(role, admit)], client_max_size=MAX_BODY_BYTES)
     application.add_routes(routes)
+    application.on_response_prepare.append(_add_headers)
     runner = web.AppRunner(
         application,
         access_log=None,
@@ -101,15 +152,18 @@ async def serving_http(address: str, routes: Sequence[web.RouteDef], role: Role,
     try:
         host, port = split_address(address)
         try:
-            await web.TCPSite(runner, host, port).start()
+            server = await _listen(runner, host, port, tls)
         except OSError:
             raise ConfigError(
                 f"{setting}: {address} cannot be used: it is in use already, or is not an address of this machine; "
                 "choose another port, or stop the program that listens there"
             ) from None
-        bound = join_address(host, runner.addresses[0][1])
-        log.info("%s: serving http://%s", setting, bound)
-        yield bound
+        bound = join_address(host, server.sockets[0].getsockname()[1])
+        log.info("%s: serving %s://%s", setting, "http" if tls is None else "https", bound)
+        try:
+            yield bound
+        finally:
+            server.close()
     finally:
         await runner.cleanup()
 
@@ -138,29 +192,43 @@ async def json_body(request: web.Request) -> Any:
         raise HttpRefusalError(400, "the request is not JSON") from None
 
 
-def _guard(role: Role) -> Any:
+async def _listen(runner: web.AppRunner, host: str, port: int, tls: ssl.SSLContext | None) -> asyncio.Server:
+    def connected() -> asyncio.Protocol:
+        library = runner.server
+        return library() if library is not None and len(library.connections) < MAX_CONNECTIONS else _Full()
+
+    seconds = None if tls is None else HANDSHAKE_SECONDS
+    loop = asyncio.get_running_loop()
+    return await loop.create_server(connected, host, port, ssl=tls, ssl_handshake_timeout=seconds)
+
+
+class _Full(asyncio.Protocol):
+    """Closes a connection for which there is no room."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if isinstance(transport, asyncio.Transport):
+            transport.abort()
+
+
+def _guard(role: Role, admit: Admit) -> Any:
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            _check_origin(request)
-            response = await handler(request)
+            admit(request)
+            return await handler(request)
         except web.HTTPException as error:  # There is no such path or method.
-            response = _error(error.status, error.reason)
+            return _error(error.status, error.reason)
         except Exception as error:
-            response = _refused(error, role)
-        response.headers.update(HEADERS)
-        return response
+            return _refused(error, role)
 
     return guarded
 
 
-def _check_origin(request: web.Request) -> None:
-    # `host` is what the request calls this server; a page under its own name keeps that name.
-    host = request.host.rpartition("]")[0] + "]" if request.host.startswith("[") else request.host.partition(":")[0]
-    if not is_loopback(host.strip("[]")):
-        raise HttpRefusalError(421, "this server answers only under the names localhost, 127.0.0.1 and [::1]")
-    if "Origin" in request.headers or request.headers.get("Sec-Fetch-Site", "none") != "none":
-        raise HttpRefusalError(403, "this server does not answer pages in a browser")
+async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Add the headers of every response. A response that is a page has a content policy of its own."""
+    del request
+    policy = response.headers.get(CONTENT_POLICY, HEADERS[CONTENT_POLICY])
+    response.headers.update({**HEADERS, CONTENT_POLICY: policy})
 
 
 def _refused(error: Exception, role: Role) -> web.Response:

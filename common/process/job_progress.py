@@ -6,6 +6,8 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from trilateral.common.base.errors import ProtocolError
+from trilateral.common.base.html import facts_html
+from trilateral.common.base.progress import duration
 from trilateral.common.pb.v1.jobs_pb2 import (
     JOB_STATE_FAILED,
     JOB_STATE_FINISHED,
@@ -93,6 +95,20 @@ class Progress:
     n_rows: int = 0
     seconds_left: float | None = None
     notes: tuple[str, ...] = ()
+
+    def _repr_html_(self) -> str:
+        """Describe the job in a notebook."""
+        return facts_html(
+            f"job {self.job}",
+            {
+                "state": self.state,
+                "detail": self.detail or None,
+                "round": f"{self.round:,}" if self.round else None,
+                "loss": None if self.loss is None else f"{self.loss:.6g}",
+                "time": duration(self.seconds),
+                "notes": "; ".join(self.notes) or None,
+            },
+        )
 
     @property
     def rounds_done(self) -> int:

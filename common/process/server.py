@@ -22,6 +22,7 @@ from trilateral.common.compute.local import LocalEngine
 from trilateral.common.config.live import Difference
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.jobs.drift_file import newest_shifts
+from trilateral.common.jobs.journal import Journal
 from trilateral.common.observe.audit import LOG, Audit
 from trilateral.common.observe.metrics import MAX_SHOWN, Metrics
 from trilateral.common.observe.scraping import scraped
@@ -52,6 +53,7 @@ class Jobs(Protocol):
 
     config: ProcessConfig
     metrics: Metrics
+    journal: Journal
 
     def open(self) -> None:
         """Open the files in the state folder, which this process has locked."""
@@ -70,6 +72,14 @@ class Configured(Protocol):
     """Something that reads the configuration anew for each decision."""
 
     config: ProcessConfig
+
+
+class LivePage(Configured, Protocol):
+    """The page of a process in the browser."""
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Serve the page within the block."""
+        ...
 
 
 async def _do_nothing() -> None:
@@ -101,6 +111,33 @@ MakeParts: TypeAlias = Callable[[ProcessConfig, Audit, Mapping[Role, Peer], Open
 """Makes the parts of a role from its configuration, its audit log, its peers and what makes its engines."""
 
 
+@dataclass(frozen=True)
+class PageParts:
+    """What the page of a process is made of.
+
+    Attributes:
+        certificates: of this process; None for plaintext.
+        audit: its audit log.
+        jobs: its jobs.
+        peers: the other two processes.
+        source: the file of its configuration; None for one without a file.
+    """
+
+    certificates: Certificates | None
+    audit: Audit
+    jobs: Jobs
+    peers: Mapping[Role, Peer]
+    source: Path | None
+
+
+MakePage: TypeAlias = Callable[[PageParts], LivePage | None]
+"""Makes the page of a process; None if the configuration has none."""
+
+
+def no_page(parts: PageParts) -> None:
+    """Make no page."""
+
+
 def ignore_address(address: str) -> None:
     """Do nothing: the default for `on_ready`."""
 
@@ -108,6 +145,7 @@ def ignore_address(address: str) -> None:
 async def serve_role(
     config: ProcessConfig,
     make_parts: MakeParts,
+    make_page: MakePage = no_page,
     *,
     source: Path | None,
     stop: asyncio.Event | None,
@@ -118,6 +156,7 @@ async def serve_role(
     Args:
         config: the configuration of the process.
         make_parts: makes what the role adds.
+        make_page: makes the page in the browser.
         source: the file of the configuration, which is read again when it changes; None for one without a file.
         stop: stops the server when it is set; None to stop on a signal.
         on_ready: called with the address once the server accepts calls.
@@ -130,7 +169,10 @@ async def serve_role(
         with cluster_of(config) as cluster, held_state(config.state, config.role):
             parts = make_parts(config, audit, peers, LocalEngine if cluster is None else cluster.open_engine)
             parts.jobs.metrics.cluster = cluster
-            await _serve(config, certificates, audit, parts, peers=peers, source=source, stop=stop, on_ready=on_ready)
+            page = make_page(PageParts(certificates, audit, parts.jobs, peers, source))
+            await _serve(
+                config, certificates, audit, parts, page, peers=peers, source=source, stop=stop, on_ready=on_ready
+            )
 
 
 async def _serve(
@@ -138,6 +180,7 @@ async def _serve(
     certificates: Certificates | None,
     audit: Audit,
     parts: RoleParts,
+    page: LivePage | None,
     *,
     peers: Mapping[Role, Peer],
     source: Path | None,
@@ -155,7 +198,7 @@ async def _serve(
         for each in found:
             audit.changed(each.setting, each.before, each.after)
         guard.operators = changed.operators
-        for part in (parts.jobs, *parts.configured):
+        for part in (parts.jobs, *parts.configured, *([] if page is None else [page])):
             part.config = changed
         for role, peer in peers.items():
             peer.configure(changed.peers[role])
@@ -176,7 +219,7 @@ async def _serve(
     asyncio.get_running_loop().set_exception_handler(log_without_text)
     parts.jobs.metrics.certificates = certificates
     parts.jobs.metrics.read_shifts = partial(newest_shifts, config.state, MAX_SHOWN)
-    async with scraped(config.metrics.listen, parts.jobs.metrics), parts.running():
+    async with scraped(config.metrics.listen, parts.jobs.metrics), parts.running(), _page_of(page):
         await server.start()
         watch = asyncio.create_task(live.watch())
         try:
@@ -195,6 +238,10 @@ async def _serve(
             with suppress(asyncio.CancelledError):
                 await watch
             await server.stop(GRACE)
+
+
+def _page_of(page: LivePage | None) -> AbstractAsyncContextManager[None]:
+    return nullcontext() if page is None else page.running()
 
 
 def new_server(limiter: CallLimiter, guard: Guard) -> grpc.aio.Server:

@@ -7,9 +7,8 @@ from trilateral.common.data.model.bin_figures import BinFigures, bin_figures
 from trilateral.common.data.model.bins_file import BinsFile
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
-from trilateral.common.report import charts
+from trilateral.common.report import charts, drawing
 from trilateral.common.report.contents import Block, Chart, Charts, Section, Table, Text, number, share
-from trilateral.common.report.drawing import MAX_BINS
 
 MAX_CHARTS = 60
 """Columns whose bins are drawn; the tables have all."""
@@ -35,7 +34,7 @@ def bins_section(source: BinsFile | PartyModel) -> Section | None:
             f"bins-{place}",
             column[0].column,
             lambda axes, column=column: charts.draw_bins(axes, column),  # type: ignore[misc]
-            height=charts.rows_height(len(column), MAX_BINS),
+            height=charts.rows_height(len(column), drawing.MAX_BINS),
         )
         for place, column in enumerate(columns[:MAX_CHARTS])
     ]

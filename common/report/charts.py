@@ -19,7 +19,8 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.progress import duration
 from trilateral.common.data.model.bin_figures import BinFigures
 from trilateral.common.data.model.distributions import LARGE, NOTEWORTHY
-from trilateral.common.data.model.model_file import ComparedPenaltyRow
+from trilateral.common.data.model.export import weights_of
+from trilateral.common.data.model.model_file import ComparedPenaltyRow, PartyModel
 from trilateral.common.data.model.score_groups import Curve, ScoreGroups
 from trilateral.common.report.drawing import (
     FIRST,
@@ -235,6 +236,20 @@ def draw_distribution(axes: Axes, groups: ScoreGroups) -> str:
 
 
 # --- the terms and columns of a model
+
+
+def terms_of(model: PartyModel) -> list[Term]:
+    """Return the terms of a model, with their weights per standard deviation, and intervals if the job has them.
+
+    A term of 0 and 1 has its weight per unit.
+    """
+    accuracy = {} if model.inference is None else model.inference.terms
+    terms = []
+    for each in weights_of(model):
+        found, scale = accuracy.get(each.term), each.standardised / each.weight if each.weight else 0.0
+        ends = (found.lower * scale, found.upper * scale) if found is not None and scale else (None, None)
+        terms.append(Term(each.term, each.standardised, *ends))
+    return terms
 
 
 def draw_coefficients(axes: Axes, terms: Sequence[Term], *, unit: str = "standard deviation") -> str:

@@ -14,6 +14,8 @@ NO_FIGURE = "\N{EN DASH}"
 """Stands for a figure that is not known."""
 WIDE = 8.4
 """Width of a chart that has a row of the page of its own, in inches."""
+SQUARE = 4.1
+"""Height of a chart whose axes are equal, in inches."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +78,9 @@ class Chart:
     """Draws on axes, and returns a sentence that says what the chart shows."""
     note: str = ""
     """How to read it."""
-    width: float = 5.6
+    width: float = 5.0
     """In inches, at the size of the text of the page."""
-    height: float = 3.7
+    height: float = 3.4
 
 
 @dataclass(frozen=True)

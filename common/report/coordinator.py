@@ -2,13 +2,14 @@
 
 from trilateral.common.base.progress import duration
 from trilateral.common.data.model.bins_file import BinsFile
+from trilateral.common.jobs.history_file import seconds_by_work
 from trilateral.common.report.bins_section import bins_section
 from trilateral.common.report.contents import Facts, Figure, Report, Section, Table, Text, number, size
 from trilateral.common.report.disclosures import disclosures_section, n_bytes
 from trilateral.common.report.guest import identity
 from trilateral.common.report.job_files import JobFiles
 from trilateral.common.report.model_sections import settings_section
-from trilateral.common.report.training import n_repeated, seconds_by_work, traffic_table, training_section
+from trilateral.common.report.training import n_repeated, traffic_table, training_section
 
 MAX_ROUNDS = 1000
 """Rounds in the table."""

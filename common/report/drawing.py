@@ -23,10 +23,10 @@ MAX_NAME = 32
 """Characters of a name in a chart. A longer one loses its middle."""
 MAX_ROWS = 20
 """Names in a chart with a line for each. The others are counted."""
-MAX_BINS = 40
-"""The same for the bins of a column, whose order matters."""
 SMALL = 8.5
 """Font size of labels inside a chart, in points."""
+MAX_BINS = 40
+"""Bins of a column in a chart."""
 REFERENCE: dict[str, Any] = {"alpha": 0.55, "linewidth": 1, "linestyle": (0, (4, 3))}
 """The look of a line to compare others with."""
 _HIDDEN = {"Cc", "Cs", "Co", "Cn", "Zl", "Zp"}

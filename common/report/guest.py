@@ -9,6 +9,7 @@ from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 from trilateral.common.report import charts
 from trilateral.common.report.bins_section import bins_section
 from trilateral.common.report.contents import (
+    SQUARE,
     WIDE,
     Block,
     Chart,
@@ -134,8 +135,8 @@ def _class_charts(each: Evaluated, prefix: str) -> list[Chart]:
     if groups is None:
         return []
     return [
-        Chart(f"{prefix}roc", "ROC curve", lambda axes: charts.draw_roc(axes, groups, auc=auc), height=4.4),
-        Chart(f"{prefix}scores", "Scores by label", lambda axes: charts.draw_distribution(axes, groups), height=4.4),
+        Chart(f"{prefix}roc", "ROC curve", lambda axes: charts.draw_roc(axes, groups, auc=auc), height=SQUARE),
+        Chart(f"{prefix}scores", "Scores by label", lambda axes: charts.draw_distribution(axes, groups), height=SQUARE),
     ]
 
 

@@ -132,11 +132,7 @@ def terms_section(model: PartyModel, *, prefix: str = "", title: str = "Terms an
     inference = model.inference
     weights = sorted(weights_of(model), key=lambda each: -abs(each.standardised))
     of_term = {} if inference is None else inference.terms
-    shown = []
-    for each in weights:
-        found, scale = of_term.get(each.term), each.standardised / each.weight if each.weight else 0.0
-        ends = (found.lower * scale, found.upper * scale) if found is not None and scale else (None, None)
-        shown.append(charts.Term(each.term, each.standardised, *ends))
+    shown = charts.terms_of(model)
     chart = Chart(
         f"{prefix}coefficients",
         "Weights of the most important terms",

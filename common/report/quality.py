@@ -14,6 +14,7 @@ from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 from trilateral.common.report import charts
 from trilateral.common.report.contents import (
+    SQUARE,
     Block,
     Chart,
     Charts,
@@ -100,10 +101,10 @@ def quality_section(sets: Sequence[Evaluated], *, prefix: str = "") -> Section:
     blocks: list[Block] = [
         _figures_table(sets),
         Text(
-            "AUC: the probability that a positive row has a higher score than a negative one. Gini: 2 AUC"
-            " \N{MINUS SIGN} 1. KS: the largest gap between the shares of both labels up to a score. Log loss and Brier"
-            " score judge the calibrated probabilities; lower is better. Intervals come from the bootstrap: they"
-            " say how much chance there is in the choice of the rows, and not in the model."
+            "AUC: the probability that a positive row has a higher score than a negative one."
+            " Gini: 2 AUC \N{MINUS SIGN} 1. KS: the largest gap between the shares of both labels up to a score."
+            " Log loss and Brier score judge the calibrated probabilities; lower is better. Intervals come from the"
+            " bootstrap: they say how much chance there is in the choice of the rows, and not in the model."
         ),
     ]
     parts = [Section(f"{prefix}quality-{each.name}", _capital(each.title), _ranking(each, prefix)) for each in sets]
@@ -140,14 +141,19 @@ def _ranking(each: Evaluated, prefix: str) -> list[Block]:
     return [
         Charts(
             [
-                Chart(f"{name}-roc", "ROC curve", lambda axes: charts.draw_roc(axes, groups, auc=auc), height=4.4),
+                Chart(f"{name}-roc", "ROC curve", lambda axes: charts.draw_roc(axes, groups, auc=auc), height=SQUARE),
                 Chart(
                     f"{name}-pr",
                     "Precision and recall",
                     lambda axes: charts.draw_precision_recall(axes, groups),
-                    height=4.4,
+                    height=SQUARE,
                 ),
-                Chart(f"{name}-ks", "Kolmogorov-Smirnov", lambda axes: charts.draw_ks(axes, groups)),
+                Chart(
+                    f"{name}-ks",
+                    "Kolmogorov-Smirnov",
+                    lambda axes: charts.draw_ks(axes, groups),
+                    note=f"Between groups of scores; between all rows, KS is {number(each.metrics.ks, 3)}.",
+                ),
                 Chart(f"{name}-scores", "Scores by label", lambda axes: charts.draw_distribution(axes, groups)),
                 Chart(f"{name}-gain", "Cumulative gain", lambda axes: charts.draw_gain(axes, groups)),
                 Chart(f"{name}-lift", "Cumulative lift", lambda axes: charts.draw_lift(axes, groups)),
@@ -218,7 +224,7 @@ def calibration_section(model: PartyModel, sets: Sequence[Evaluated], *, prefix:
 def _calibration_chart(groups: ScoreGroups, each: Evaluated, prefix: str) -> Chart:
     title = f"Calibration: {each.title}"
     return Chart(
-        f"{prefix}{each.name}-calibration", title, lambda axes: charts.draw_calibration(axes, groups), height=4.4
+        f"{prefix}{each.name}-calibration", title, lambda axes: charts.draw_calibration(axes, groups), height=SQUARE
     )
 
 

@@ -1,10 +1,11 @@
 """The training in a report: loss and time of the rounds, and what moved between the processes."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
 from trilateral.common.base.progress import duration
+from trilateral.common.jobs.history_file import REST, seconds_by_work
 from trilateral.common.report import charts
 from trilateral.common.report.contents import (
     NO_FIGURE,
@@ -33,7 +34,6 @@ WORK = {
     "optimise": "computing the next step",
 }
 """The kinds of work in a history."""
-REST = "waiting"
 WORK[REST] = "for the other processes and the network"
 
 
@@ -97,22 +97,6 @@ def traffic_table(files: JobFiles) -> Table | None:
     rows = [(kind, *(size(each[kind]) if each[kind] else NO_FIGURE for each in (sent, received))) for kind in kinds]
     rows.append(("all", size(sum(sent.values())), size(sum(received.values()))))
     return Table("Bytes of the rounds by kind of vector", ("kind", "sent", "received"), rows)
-
-
-def seconds_by_work(history: Sequence[Line]) -> tuple[dict[str, float], float]:
-    """Return the seconds of each kind of work, the longest first, and those of the whole training."""
-    seconds: defaultdict[str, float] = defaultdict(float)
-    total = 0.0
-    for line in history:
-        for name, value in line.get("seconds", {}).items():
-            if name == "all":
-                total += value
-            else:
-                seconds[name] += value
-    rest = total - sum(seconds.values())
-    if rest > 0:
-        seconds[REST] = rest
-    return dict(sorted(seconds.items(), key=lambda each: -each[1])), total
 
 
 def n_repeated(history: Sequence[Line]) -> int:

@@ -1,4 +1,4 @@
-"""A browser for all tests, and a folder for pictures: `pytest tests/browser --pictures docs/pictures`."""
+"""What all tests in a browser share: the browser, three processes, and a folder for pictures (`--pictures FOLDER`)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
+from tests.support.browsed_trial import FINISHED, BrowsedTrial, aside, train
 from tests.support.browser import open_browser
+from trilateral.common.base.roles import Role
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,3 +26,15 @@ def pictures(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     """Folder for screenshots; a temporary one unless the command names one."""
     chosen: Path | None = request.config.getoption("--pictures")
     return chosen or tmp_path_factory.mktemp("pictures")
+
+
+@pytest.fixture(scope="session")
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowsedTrial]:
+    """Three processes, and a finished job."""
+    trial = BrowsedTrial(tmp_path_factory.mktemp("trial"))
+    aside(trial.__enter__)
+    try:
+        aside(train, trial.configs[Role.GUEST], FINISHED)
+        yield trial
+    finally:
+        trial.__exit__(None, None, None)

@@ -1,6 +1,8 @@
 """``trilateral align`` and ``trilateral predict`` at three real servers."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from typer.testing import CliRunner
@@ -23,6 +25,16 @@ def test_align_prints_the_counts_of_both_parties(world: World) -> None:
     ]
 
 
+def test_a_terminal_shows_a_bar_and_another_stream_a_line_for_each_stage(world: World) -> None:
+    command = ["align", NEW, "--config", str(world.files[Role.GUEST])]
+    lines = CliRunner().invoke(app, command)
+    terminal = CliRunner(env={"FORCE_COLOR": "1", "COLUMNS": "120"}).invoke(app, command)
+    assert lines.stderr.splitlines()[0] == "reading IDs"
+    assert "\x1b[" not in lines.stderr
+    assert "\x1b[" in terminal.stderr  # The bar moves the cursor.
+    assert terminal.stdout == lines.stdout
+
+
 def test_predict_writes_the_scores_and_the_ids_without_one(world: World, tmp_path: Path) -> None:
     out = tmp_path / "scores.csv"
     options = ["--dataset", NEW, "--config", str(world.files[Role.GUEST]), "--out", str(out)]
@@ -39,3 +51,22 @@ def test_the_host_cannot_use_the_commands_of_the_guest(world: World, tmp_path: P
         result = CliRunner().invoke(app, [*command, *config])
         assert result.exit_code == 2
         assert "role: is host, but only the guest can" in result.stderr
+
+
+def test_the_commands_print_the_same_counts_as_json(world: World, tmp_path: Path) -> None:
+    def found(*arguments: object) -> dict[str, Any]:
+        command = [*map(str, arguments), "--json", "--config", str(world.files[Role.GUEST])]
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, result.stderr
+        return dict(json.loads(result.stdout))
+
+    total, out = N_COMMON + N_ONLY, tmp_path / "scores.csv"
+    counts = found("align", NEW)
+    assert set(counts.pop("changed")) == {"spaces", "unicode", "decimals"}
+    assert counts == {"n_host": total, "n_guest": total, "n_common": N_COMMON}
+    counts = found("predict", TRAINED, "--dataset", NEW, "--out", out)
+    assert (counts["n_scored"], counts["out"]) == (N_COMMON, str(out))
+    jobs = found("status")["jobs"]
+    (job,) = found("status", TRAINED)["jobs"]
+    assert TRAINED in [each["job"] for each in jobs]
+    assert (job["state"], job["loss"]) == ("finished", next(each["loss"] for each in jobs if each["job"] == TRAINED))

@@ -3,6 +3,8 @@
 import asyncio
 import signal
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -199,6 +201,46 @@ def test_no_thread_outlives_the_last_session(world: World) -> None:
     assert names() == []
     with pytest.raises(RuntimeError, match="the session is closed"):
         first.jobs()
+
+
+def test_a_session_and_a_run_say_whose_they_are_and_end_once(world: World) -> None:
+    session = trilateral.connect(world.files[Role.GUEST])
+    run = session.find(TRAINED)
+    assert (repr(session), repr(run)) == ("<Session of the guest>", f"<Run {TRAINED}>")
+    session.close()
+    session.close()
+    uses: list[Callable[[], object]] = [session.jobs, run.progress, run.wait, lambda: list(run)]
+    for use in uses:
+        with pytest.raises(RuntimeError, match="the session is closed"):
+            use()
+
+
+async def test_an_asynchronous_session_that_is_not_open_says_so(world: World) -> None:
+    session = aio.connect(world.files[Role.GUEST])
+    assert repr(session) == "<AsyncSession of the guest>"
+    with pytest.raises(RuntimeError, match="the session is not open"):
+        await session.jobs()
+
+
+def test_a_session_is_not_used_inside_its_own_callbacks(session: trilateral.Session) -> None:
+    refusals: list[str] = []
+
+    async def call_back() -> None:
+        with pytest.raises(RuntimeError) as refused:
+            session.jobs()
+        refusals.append(str(refused.value))
+
+    session._loop.call(call_back)
+    assert "inside its own callbacks" in refusals[0]
+
+
+def test_progress_counts_rounds_and_with_cross_validation_fits() -> None:
+    progress = trilateral.Progress("a", JobState.TRAINING, epoch=3, n_epochs=5, batch=1, n_batches=4)
+    assert (progress.rounds_done, progress.max_rounds, progress.round_done) == (9, 20, 0.0)
+    assert replace(progress, rows_done=30, n_rows=40).round_done == 0.75
+    assert replace(progress, rows_done=50, n_rows=40).round_done == 1.0
+    fits = replace(progress, fits_done=2, n_fits=6)
+    assert (fits.rounds_done, fits.max_rounds) == (2, 6)
 
 
 def test_a_wrong_configuration_is_an_error_of_its_file(tmp_path: Path) -> None:

@@ -87,6 +87,26 @@ def test_only_the_guest_aligns_and_predicts(world: World) -> None:
         coordinator.model(TRAINED)
 
 
+def test_bins_are_those_of_a_party_and_of_a_bins_job(world: World, session: trilateral.Session) -> None:
+    with (
+        trilateral.connect(world.files[Role.COORDINATOR]) as coordinator,
+        pytest.raises(trilateral.ConfigError, match="the coordinator has no"),
+    ):
+        coordinator.bins(TRAINED)
+    with pytest.raises(trilateral.DataError):
+        session.bins(TRAINED)  # A training writes none.
+
+
+def test_online_scores_are_asked_for_with_one_set_of_features_for_each_id(session: trilateral.Session) -> None:
+    with pytest.raises(TypeError, match="ids: expected a list of IDs, not str"):
+        session.score(TRAINED, NEW, "P1")
+    with pytest.raises(ValueError, match="there are 2 IDs, but 1 features"):
+        session.score(TRAINED, NEW, ["P1", "P2"], features=[{}])
+    features = [None, {"age": float("nan"), "visits": np.int64(3)}]
+    with pytest.raises(trilateral.TrilateralError):  # The host precomputes for no model.
+        session.score(TRAINED, NEW, ["P1", ("P2",)], features=features)
+
+
 def test_a_prediction_without_a_model_is_a_data_error(session: trilateral.Session) -> None:
     with pytest.raises(trilateral.DataError, match="there is no model file"):
         session.predict("never-trained", NEW)
@@ -102,6 +122,15 @@ def test_coefficients_are_those_of_the_model_file(world: World, session: trilate
         assert model.job.dataset == DATASET
         assert model.metrics is not None
         assert repr(model).startswith("<Model: the guest's part of job trained")
+        assert model.role is Role.GUEST
+        assert model.rounds >= model.epochs >= 1
+        assert model.reason
+        assert bytes.fromhex(model.run_id)
+        assert model.inference is None
+        assert [each.name for each in model.evaluation_sets] == ["holdout"]
+        with pytest.raises(trilateral.ConfigError, match="must be above 0"):
+            model.scorecard(pdo=0)
+        assert model.bins().empty
 
 
 def test_a_frame_that_does_not_fit_is_refused_by_column(session: trilateral.Session, world: World) -> None:

@@ -39,6 +39,7 @@ def test_the_tutorial_runs_and_shows_the_result(tmp_path: Path) -> None:
 def test_the_scorecard_runs_and_its_points_are_those_of_the_scores(tmp_path: Path) -> None:
     outputs, text = run(SCORECARD, tmp_path)
     tables = [output["data"]["text/plain"] for output in outputs if "text/plain" in output.get("data", {})]
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 1
     assert "utilisation" in tables[0]
     assert "column 3 of the host" in tables[1]
     difference = re.search(r"largest difference: ([\d.]+) points", text)

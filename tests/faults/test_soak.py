@@ -20,6 +20,9 @@ from trilateral.coordinator.machine import CoordinatorMachine
 from trilateral.guest_party.machine import GuestMachine
 from trilateral.host_party.machine import HostMachine
 
+pytestmark = pytest.mark.no_cover
+"""These are ordinary jobs, whose code other tests cover. They take longer while coverage is measured."""
+
 HELD = (MachineRunner, Link, PrivateKey, CoordinatorMachine, GuestMachine, HostMachine)
 CHANGES: list[dict[str, Any]] = [{"epochs": 1}, {"epochs": 500}, {"dataset": "absent"}]
 

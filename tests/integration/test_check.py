@@ -1234,7 +1234,13 @@ def test_the_command_prints_a_line_per_finding_and_fails_on_a_problem(setting: S
     assert summary == "no problems, 1 warning"
     assert lines[0] == f"ok       {path}: the configuration of the host is valid"
     assert [line for line in lines if line.startswith("warning  limits.threads: ")]
+    found = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    assert (found["n_problems"], found["n_warnings"], len(found["findings"])) == (0, 1, len(lines))
+    assert {"level": "warning", "subject": "limits.threads"}.items() <= next(
+        each.items() for each in found["findings"] if each["level"] != "ok"
+    )
     an_id_twice(setting)
+    assert CliRunner().invoke(app, [*command, "--json"]).exit_code == 1
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 1
     assert result.stdout.splitlines()[-1] == "1 problem, 1 warning"

@@ -15,7 +15,7 @@ from tests.support.three_processes import KnownProcesses
 from tests.support.three_servers import DATASET, make_configs, train_over_localhost, write_tables
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig, Sqn
-from trilateral.common.config.process import MetricsConfig, ProcessConfig
+from trilateral.common.config.process import MetricsConfig, ProcessConfig, UiConfig
 from trilateral.common.data.model.model_file import PartyModel, load_model
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.paillier.keys import PrivateKey, generate_private_key
@@ -68,10 +68,12 @@ def found(needles: Iterable[str], files: Iterable[Path]) -> set[tuple[str, str]]
     return {(needle, path.name) for needle in sought for path, text in texts.items() if needle in text}
 
 
-def with_metrics(configs: Mapping[Role, ProcessConfig]) -> dict[Role, ProcessConfig]:
-    pages = free_addresses()
+def with_pages(configs: Mapping[Role, ProcessConfig]) -> dict[Role, ProcessConfig]:
+    metrics, pages = free_addresses(), free_addresses()
     return {
-        role: config.model_copy(update={"metrics": MetricsConfig(listen=pages[role])})
+        role: config.model_copy(
+            update={"metrics": MetricsConfig(listen=metrics[role]), "ui": UiConfig(listen=pages[role])}
+        )
         for role, config in configs.items()
     }
 
@@ -82,6 +84,29 @@ def save_metrics(configs: Mapping[Role, ProcessConfig], folder: Path) -> list[Pa
         with urlopen(f"http://{config.metrics.listen}/metrics") as page:
             paths.append(folder / f"{role}.metrics")
             paths[-1].write_bytes(page.read())
+    return paths
+
+
+def save_pages(configs: Mapping[Role, ProcessConfig], folder: Path, *jobs: str) -> list[Path]:
+    """Save what the live page of each process shows about jobs."""
+    paths = []
+    for role, config in configs.items():
+        url = f"http://{config.ui.listen}/api"
+        with urlopen(f"{url}/audit?n_lines=200") as page:
+            shown = [page.read()]
+        for job in jobs:
+            with urlopen(f"{url}/jobs/{job}/settings") as page:
+                shown.append(page.read())
+            with urlopen(f"{url}/events?job={job}") as page:
+                for line in page:
+                    if line.startswith(b"event: beat"):
+                        break
+                    shown.append(line)
+        paths.append(folder / f"{role}.page")
+        paths[-1].write_bytes(b"".join(shown))
+        # Otherwise nothing would be found in it.
+        assert job.encode() in paths[-1].read_bytes()
+        assert b'"is_from_start": true, "lines": [{' in paths[-1].read_bytes()
     return paths
 
 
@@ -116,7 +141,7 @@ def test_nothing_private_is_in_any_log_or_record_of_a_training(job: JobConfig, t
     label = label.model_copy(update={"positive": POSITIVE, "negative": NEGATIVE})
     dataset = guest.datasets[DATASET].model_copy(update={"label": label})
     configs[Role.GUEST] = guest.model_copy(update={"datasets": {DATASET: dataset}})
-    configs = with_metrics(configs)
+    configs = with_pages(configs)
 
     with KnownProcesses(configs, tmp_path, key, "--log-level", "debug", "--log-format", "json") as processes:
         assert asyncio.run(train(configs, job)) == JOB_STATE_FINISHED
@@ -125,11 +150,11 @@ def test_nothing_private_is_in_any_log_or_record_of_a_training(job: JobConfig, t
         assert (
             asyncio.run(train(configs, job.model_copy(update={"name": "failing", "aligned": True}))) == JOB_STATE_FAILED
         )
-        metrics = save_metrics(configs, tmp_path)
+        shown = save_metrics(configs, tmp_path) + save_pages(configs, tmp_path, job.name, "failing")
 
     for log in processes.logs.values():
         check_places(log)
-    logs = [*processes.logs.values(), *metrics]
+    logs = [*processes.logs.values(), *shown]
     records = [path for config in configs.values() for path in config.state.rglob("*") if path.is_file()]
     models = {role: load_model(JobFolder(configs[role].state, job.name).model) for role in PARTIES}
     written = {role: JobFolder(configs[role].state, job.name).model for role in PARTIES}

@@ -53,6 +53,9 @@ from trilateral.coordinator.numpy_training import train_plain
 from trilateral.coordinator.plan import Observation
 from trilateral.host_party.machine import HostMachine
 
+pytestmark = pytest.mark.no_cover
+"""These sweeps reach no line that the other tests do not, and take twice as long while coverage is measured."""
+
 JOB = JobConfig(
     name="restarts",
     dataset="made",

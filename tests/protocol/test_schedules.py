@@ -36,6 +36,9 @@ from trilateral.common.protocol.messages import (
 )
 from trilateral.coordinator.numpy_training import train_plain
 
+pytestmark = pytest.mark.no_cover
+"""These sweeps reach no line that the other tests do not, and take twice as long while coverage is measured."""
+
 JOB = JobConfig(
     name="schedules", dataset="made", algorithm=Sqn(interval=2), batch=12, epochs=2, key_bits=384, slots=1, seed=1
 )

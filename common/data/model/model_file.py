@@ -88,12 +88,8 @@ class ClassPart(Settings):
     calibration: Calibration | None
     calibration_report: CalibrationReport | None
     evaluation_sets: list[EvaluatedSet] = Field(default_factory=list)
-    score: NumberDistribution | None = None
+    score_distribution: NumberDistribution | None = None
     """Guest only: the distribution of the score of this class on the hold-out rows; see `Distributions`."""
-
-
-_OF_CLASS = ClassPart.model_fields.keys() - {"score"}
-"""The fields of `ClassPart` that `PartyModel` has under the same name."""
 
 
 class Classes(Settings):
@@ -320,13 +316,7 @@ class PartyModel(Settings):
             names, numbers = table.label.classes, data.block.holdout_labels.astype(np.int64)
             mapped = fit_class_map(scores.T, numbers, table.label.calibration)
             metrics = measure_classes(scores.T, numbers, mapped) if len(numbers) else None
-        parts = [
-            ClassPart(
-                score=model.distributions and model.distributions.score,
-                **{name: getattr(model, name) for name in _OF_CLASS},
-            )
-            for model in models
-        ]
+        parts = [ClassPart(**{name: getattr(model, name) for name in ClassPart.model_fields}) for model in models]
         classes = Classes(parts=parts, names=names, calibration=mapped, metrics=metrics)
         return models[0].model_copy(update={"job": job, "classes": classes})
 
@@ -364,9 +354,15 @@ class PartyModel(Settings):
         return self
 
     def _with(self, part: ClassPart) -> "PartyModel":
-        distributions = self.distributions and self.distributions.model_copy(update={"score": part.score})
-        own = {name: getattr(part, name) for name in _OF_CLASS}
+        own = {name: getattr(part, name) for name in ClassPart.model_fields}
+        score = own.pop("score_distribution")
+        distributions = self.distributions and self.distributions.model_copy(update={"score": score})
         return self.model_copy(update=own | {"distributions": distributions, "classes": None})
+
+    @property
+    def score_distribution(self) -> NumberDistribution | None:
+        """The distribution of the score on the hold-out rows, if there is one."""
+        return None if self.distributions is None else self.distributions.score
 
     @property
     def parts(self) -> "list[PartyModel]":

@@ -122,16 +122,20 @@ def scorecard_csv(rows: list[Points]) -> str:
     return text.getvalue()
 
 
-def scorecard_json(model: PartyModel, scale: Scale, rows: list[Points]) -> str:
-    """Format a scorecard as JSON."""
-    content = {
+def scorecard_record(model: PartyModel, scale: Scale, rows: list[Points]) -> dict[str, object]:
+    """Return a scorecard as plain values."""
+    return {
         "role": model.role,
         "job": model.job.name,
         "run_id": model.run_id,
         **asdict(scale),
         "points": [asdict(row) | {"rounded": row.rounded} for row in rows],
     }
-    return json.dumps(content, indent=2) + "\n"
+
+
+def scorecard_json(model: PartyModel, scale: Scale, rows: list[Points]) -> str:
+    """Format a scorecard as JSON."""
+    return json.dumps(scorecard_record(model, scale, rows), indent=2) + "\n"
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trilateral.cli.command import public_errors
+from trilateral.cli.json_output import JsonOption, print_json
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.files import write_whole
 from trilateral.common.base.permissions import explain
@@ -209,6 +210,7 @@ def sign(
 @app.command()
 def show(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Certificates or a signing request, in PEM.")],
+    as_json: JsonOption = False,
 ) -> None:
     """Show the names, dates and key fingerprints of certificates or of a request."""
     from cryptography import x509
@@ -225,6 +227,10 @@ def show(
                 request = read_request(pem)
             except ValueError as error:
                 raise ConfigError(f"{file} {error}") from None
+            if as_json:
+                key = spell(fingerprint(request.public_key()))
+                print_json({"certificates": [], "request": {"names": subject_names(request), "key": key}})
+                return
             typer.echo(f"request for {_listed(subject_names(request))}")
             typer.echo(f"  key   {spell(fingerprint(request.public_key()))}")
             return
@@ -232,6 +238,19 @@ def show(
             certificates = [(each, fingerprint(each.public_key())) for each in x509.load_pem_x509_certificates(pem)]
         except (ValueError, UnsupportedAlgorithm):
             raise ConfigError(f"{file} is neither certificates nor a signing request in PEM") from None
+        if as_json:
+            shown = [
+                {
+                    "is_authority": may_sign(certificate),
+                    "names": subject_names(certificate),
+                    "valid_from": certificate.not_valid_before_utc,
+                    "valid_until": certificate.not_valid_after_utc,
+                    "key": spell(digits),
+                }
+                for certificate, digits in certificates
+            ]
+            print_json({"certificates": shown, "request": None})
+            return
         for certificate, digits in certificates:
             kind = "authority" if may_sign(certificate) else f"certificate for {_listed(subject_names(certificate))}"
             begins, expires = certificate.not_valid_before_utc, certificate.not_valid_after_utc

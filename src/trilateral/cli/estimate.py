@@ -1,9 +1,7 @@
 """The command ``trilateral estimate``."""
 
-import json
 import logging
 from collections.abc import Iterator
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trilateral.cli.command import public_errors
+from trilateral.cli.json_output import JsonOption, plain, print_json
 from trilateral.common.base.errors import ConfigError, Counted
 from trilateral.common.base.progress import duration
 from trilateral.common.base.roles import Role
@@ -47,7 +46,7 @@ def estimate(
     constants: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Constants that benchmarks/calibrate.py has written.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Estimate the seconds, bytes, memory and disk space of a job."""
     from trilateral.common.config.job import JobConfig
@@ -80,7 +79,7 @@ def estimate(
         machines = Machines.like_this(measured, bandwidth, cores=cores or 0, shared=one_machine, workers=workers)
         found = estimate_job(work, machines, measured)
     if as_json:
-        typer.echo(json.dumps(asdict(found)))
+        print_json(plain(found))
         return
     typer.echo(f"{_heading(work, machines)}\n")
     for line in (*_phases(found), "", *_processes(found)):

@@ -1,14 +1,18 @@
 """Following a job on the console."""
 
 import asyncio
+from contextlib import suppress
 
 from rich.console import Console
 
 from trilateral.cli.progress import progress_view
+from trilateral.cli.trace import Trace
 from trilateral.client.asynchronous import AsyncSession
+from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.progress import duration
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
+from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.process.job_client import LostContactError
 from trilateral.common.process.job_progress import Progress
 
@@ -52,5 +56,9 @@ async def _follow(config: ProcessConfig, job: str | JobConfig, console: Console,
     async with AsyncSession(config) as session:
         # Only a coordinator that has answered once is waited for.
         run = await session.find(job) if isinstance(job, str) else await session.train(job)
-        with progress_view(console) as view:
+        losses: dict[int, float] = {}
+        with suppress(TrilateralError):  # The job is worth following without its earlier rounds.
+            losses = await run.losses()
+        trace = Trace(JobFolder(config.state, run.name), config.role, losses)
+        with progress_view(console, trace) as view:
             return await run.wait(on_progress=view.show, patience=patience, on_lost=report)

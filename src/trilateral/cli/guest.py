@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trilateral.cli.command import ConfigOption, ExitCode, JobArgument, public_errors
+from trilateral.cli.json_output import JsonOption, plain, print_json
 from trilateral.common.base.progress import duration
 
 # Each command imports what it needs, so that `trilateral healthcheck` and `--help` stay fast.
@@ -47,6 +48,7 @@ def align(
         str, typer.Argument(metavar="DATASET", help="Name of the dataset in the configurations of both parties.")
     ],
     config: ConfigOption,
+    as_json: JsonOption = False,
 ) -> None:
     """Count the IDs that both parties hold. Neither party sees the other's remaining IDs.
 
@@ -62,6 +64,9 @@ def align(
 
     with public_errors():
         counts = asyncio.run(ask())
+        if as_json:
+            print_json(plain(counts))
+            return
         typer.echo(f"{counts.n_common:,} common IDs")
         typer.echo(f"guest: {counts.n_guest:,} IDs, {counts.n_guest - counts.n_common:,} of them not at the host")
         typer.echo(f"host: {counts.n_host:,} IDs, {counts.n_host - counts.n_common:,} of them not at the guest")
@@ -86,6 +91,7 @@ def predict(
     ] = False,
     reasons: ReasonsOption = 0,
     host_reasons: HostReasonsOption = 0,
+    as_json: JsonOption = False,
 ) -> None:
     """Score rows with the model of a job.
 
@@ -113,13 +119,10 @@ def predict(
         counts = asyncio.run(ask())
         for warning in counts.warnings:
             typer.echo(f"warning: {warning}", err=True)
-        for note in counts.notes:
-            typer.echo(note)
-        typer.echo(f"scored {counts.n_scored:,} rows: {out}")
-        typer.echo(f"probabilities: {counts.calibration}")
-        if not aligned:
-            typer.echo(f"not at the host: {counts.n_guest - counts.n_scored:,} of the guest's rows: {unscored}")
-            typer.echo(f"not at the guest: {counts.n_host - counts.n_scored:,} of the host's rows")
+        if as_json:
+            print_json(plain(counts) | {"out": out, "missing": None if aligned else unscored})
+        else:
+            _print_counts(counts, out, None if aligned else unscored)
         if not counts.n_scored:
             typer.echo(
                 "warning: no row was scored, because the two tables have no IDs in common: compare how both write "
@@ -127,6 +130,16 @@ def predict(
                 err=True,
             )
             raise typer.Exit(ExitCode.NOTHING_SCORED)
+
+
+def _print_counts(counts: "PredictionCounts", out: Path, unscored: Path | None) -> None:
+    for note in counts.notes:
+        typer.echo(note)
+    typer.echo(f"scored {counts.n_scored:,} rows: {out}")
+    typer.echo(f"probabilities: {counts.calibration}")
+    if unscored is not None:
+        typer.echo(f"not at the host: {counts.n_guest - counts.n_scored:,} of the guest's rows: {unscored}")
+        typer.echo(f"not at the guest: {counts.n_host - counts.n_scored:,} of the host's rows")
 
 
 def score(
@@ -139,6 +152,7 @@ def score(
     *,
     reasons: ReasonsOption = 0,
     host_reasons: HostReasonsOption = 0,
+    as_json: JsonOption = False,
 ) -> None:
     """Score single rows by the running process of the guest, within milliseconds.
 
@@ -154,11 +168,14 @@ def score(
 
     with public_errors():
         rows = asyncio.run(ask())
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(["id", "score", "probability", *reason_headers(reasons, host_reasons)])
-        for row in rows:
-            named = [*_filled(row.reasons, reasons), *_filled(row.host_reasons, host_reasons)]
-            writer.writerow([row.id, row.score, row.probability, *named])
+        if as_json:
+            print_json({"scores": rows})
+        else:
+            writer = csv.writer(sys.stdout, lineterminator="\n")
+            writer.writerow(["id", "score", "probability", *reason_headers(reasons, host_reasons)])
+            for row in rows:
+                named = [*_filled(row.reasons, reasons), *_filled(row.host_reasons, host_reasons)]
+                writer.writerow([row.id, row.score, row.probability, *named])
         for party in ("host", "guest"):
             if count := sum(row.lacking == party for row in rows):
                 typer.echo(f"not at the {party}: {count} of the IDs", err=True)

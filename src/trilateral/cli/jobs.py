@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from trilateral.cli.command import ConfigOption, ExitCode, JobArgument, public_errors
+from trilateral.cli.json_output import JsonOption, print_json
 from trilateral.cli.wording import command_line, decimal
 from trilateral.common.base.errors import DataError
 from trilateral.common.base.progress import duration
@@ -64,6 +65,7 @@ def watch(job: JobArgument, config: ConfigOption) -> None:
 def status(
     config: ConfigOption,
     job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Show this job only, in full.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what the jobs are doing."""
     from trilateral.cli.listing import detail_lines
@@ -75,7 +77,9 @@ def status(
 
     with public_errors():
         jobs = _ask(load_process_config(config), look)
-        if not jobs:
+        if as_json:
+            print_json({"jobs": jobs})
+        elif not jobs:
             typer.echo("the coordinator knows no jobs")
         elif job is None:
             _print_table(jobs, config)

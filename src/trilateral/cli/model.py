@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trilateral.cli.command import public_errors
+from trilateral.cli.json_output import JsonOption, print_json
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.permissions import explain
 
@@ -59,7 +60,7 @@ class Format(StrEnum):
 
 
 @app.command()
-def show(model: ModelArgument, config: ConfigOption = None) -> None:
+def show(model: ModelArgument, config: ConfigOption = None, *, as_json: JsonOption = False) -> None:
     """Print the weights by importance. For the guest's part, also print the quality and the calibration."""
     from rich.console import Console
 
@@ -67,7 +68,13 @@ def show(model: ModelArgument, config: ConfigOption = None) -> None:
     from trilateral.common.data.model.model_file import load_model
 
     with public_errors():
-        print_part(load_model(_find(model, config)), Console())
+        part = load_model(_find(model, config))
+        if as_json:
+            from trilateral.cli.model_records import model_record
+
+            print_json(model_record(part))
+        else:
+            print_part(part, Console())
 
 
 @app.command()
@@ -105,7 +112,7 @@ def export(
 
 
 @app.command()
-def bins(model: ModelArgument, config: ConfigOption = None) -> None:
+def bins(model: ModelArgument, config: ConfigOption = None, *, as_json: JsonOption = False) -> None:
     """Print the bins of a bins job or of a model, with event rates, weights of evidence and information values."""
     from rich.console import Console
 
@@ -118,7 +125,12 @@ def bins(model: ModelArgument, config: ConfigOption = None) -> None:
         of_bins_job = path.with_name("bins.json")
         is_bins_job = path.name == "bins.json" or (of_bins_job.exists() and not path.exists())
         source = load_bins(of_bins_job) if is_bins_job else load_model(path)
-        print_bins(source, Console())
+        if as_json:
+            from trilateral.cli.model_records import bins_record
+
+            print_json(bins_record(source))
+        else:
+            print_bins(source, Console())
 
 
 @app.command()
@@ -135,6 +147,7 @@ def scorecard(
     ] = None,
     of_class: ClassOption = None,
     config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Print the points of your own organisation's bins. The points of both parties add up to a person's total."""
     from rich.console import Console
@@ -142,7 +155,13 @@ def scorecard(
     from trilateral.cli.bins import print_scorecard
     from trilateral.common.base.files import write_whole
     from trilateral.common.data.model.model_file import load_model
-    from trilateral.common.data.model.scorecard import Scale, scorecard, scorecard_csv, scorecard_json
+    from trilateral.common.data.model.scorecard import (
+        Scale,
+        scorecard,
+        scorecard_csv,
+        scorecard_json,
+        scorecard_record,
+    )
 
     with public_errors():
         part, scale = load_model(_find(model, config)).one(of_class), Scale(base_score, base_odds, pdo)
@@ -157,6 +176,9 @@ def scorecard(
                 write_whole(out, text)
             except OSError as error:
                 raise ConfigError(f"--out {out}: cannot be written: {explain(error, out)}") from error
+        if as_json:
+            print_json(scorecard_record(part, scale, rows))
+            return
         print_scorecard(rows, Console())
         if part.job.protocol == "paillier":
             typer.echo(
@@ -165,7 +187,9 @@ def scorecard(
 
 
 @app.command()
-def select(model: ModelArgument, of_class: ClassOption = None, config: ConfigOption = None) -> None:
+def select(
+    model: ModelArgument, of_class: ClassOption = None, config: ConfigOption = None, *, as_json: JsonOption = False
+) -> None:
     """Print information value, weight, variance inflation and correlation of your own organisation's terms."""
     from rich.console import Console
 
@@ -174,7 +198,14 @@ def select(model: ModelArgument, of_class: ClassOption = None, config: ConfigOpt
     from trilateral.common.data.model.scorecard import candidates
 
     with public_errors():
-        print_candidates(candidates(load_model(_find(model, config)).one(of_class)), Console())
+        part = load_model(_find(model, config)).one(of_class)
+        rows = candidates(part)
+        if as_json:
+            from trilateral.cli.model_records import candidates_record
+
+            print_json(candidates_record(part, rows))
+        else:
+            print_candidates(rows, Console())
 
 
 @app.command()
@@ -186,6 +217,7 @@ def compare(
     scores: ScoresOption = None,
     labels: LabelsOption = None,
     of_class: ClassOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Print two models side by side: weights and, at the guest, the quality.
 
@@ -194,7 +226,7 @@ def compare(
     """
     from rich.console import Console
 
-    from trilateral.cli.stability import print_comparison, print_scores_of_two
+    from trilateral.cli.stability import compare_scores, print_comparison, print_scores_of_two
     from trilateral.common.data.model.model_file import load_model
 
     with public_errors():
@@ -202,9 +234,15 @@ def compare(
             raise ConfigError("--scores: give two files, one of each model: --scores FIRST --scores SECOND")
         of_labels = None if labels is None else (labels, dataset_of(labels, config))
         one, other = (load_model(_find(model, config)).one(of_class) for model in (first, second))
+        of_both = compare_scores(scores[0], scores[1], of_labels) if scores else None
+        if as_json:
+            from trilateral.cli.model_records import comparison_record
+
+            print_json(comparison_record(one, other, of_both))
+            return
         print_comparison(one, other, Console())
-        if scores:
-            print_scores_of_two(scores[0], scores[1], of_labels, Console())
+        if of_both is not None:
+            print_scores_of_two(of_both, Console())
 
 
 @app.command()
@@ -220,6 +258,7 @@ def drift(
     ] = None,
     labels: LabelsOption = None,
     of_class: ClassOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Print how far rows have shifted since the training: the CSI of each column of --dataset.
 
@@ -228,7 +267,7 @@ def drift(
     """
     from rich.console import Console
 
-    from trilateral.cli.stability import print_calibration_drift, print_column_shift, print_score_shift
+    from trilateral.cli import stability
     from trilateral.common.data.model.model_file import load_model
 
     with public_errors():
@@ -237,13 +276,26 @@ def drift(
         if dataset is None and scores is None:
             raise ConfigError("there are no rows to compare: give --dataset, --scores or both")
         part, console = load_model(_find(model, config)), Console()
+        columns = score = drifted = None
         if dataset is not None:
-            print_column_shift(part, dataset_of(dataset, config), dataset, console)
+            columns = stability.find_column_shifts(part, dataset_of(dataset, config), dataset)
+        one = part if scores is None else part.one(of_class)
         if scores is not None:
-            one = part.one(of_class)
-            print_score_shift(one, scores, console, of_class)
-            if labels is not None:
-                print_calibration_drift(one, scores, (labels, dataset_of(labels, config)), console, of_class)
+            score = stability.find_score_shift(one, scores, of_class)
+        if labels is not None and scores is not None:
+            of_labels = labels, dataset_of(labels, config)
+            drifted = stability.find_calibration_drift(one, scores, of_labels, of_class)
+        if as_json:
+            from trilateral.cli.model_records import drift_record
+
+            print_json(drift_record(part, columns, score, drifted))
+            return
+        if columns is not None:
+            stability.print_column_shifts(columns, console)
+        if score is not None:
+            stability.print_score_shift(score, console)
+        if drifted is not None and labels is not None:
+            stability.print_calibration_drift(drifted, one, labels, console)
 
 
 def dataset_of(name: str, config: Path | None) -> "DatasetConfig":

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trilateral.cli.command import ConfigOption, ExitCode, public_errors
+from trilateral.cli.json_output import JsonOption, print_json
 from trilateral.common.base.errors import ConfigError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.observe.logs import LogFormat, set_up
@@ -94,6 +95,7 @@ def check(
     no_peers: Annotated[
         bool, typer.Option("--no-peers", help="Skip the other two processes, for example while they are not running.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Look for problems before a training: settings, tables, certificates, peers, clocks and disk."""
     # gRPC's own messages about a failed connection would appear between the findings.
@@ -102,7 +104,8 @@ def check(
 
     logging.basicConfig(handlers=[logging.NullHandler()])
     with public_errors():
-        if not _print_findings(check_process(config, job, peers=not no_peers)):
+        show = _print_findings_as_json if as_json else _print_findings
+        if not show(check_process(config, job, peers=not no_peers)):
             raise typer.Exit(ExitCode.FAILED)
 
 
@@ -117,6 +120,16 @@ def healthcheck(config: ConfigOption) -> None:
         except ConfigError as error:
             # Programs that run health checks may give exit code 2 another meaning.
             raise TrilateralError(str(error)) from error
+
+
+def _print_findings_as_json(findings: "Iterable[Finding]") -> bool:
+    """Print all findings, and return whether there is no problem."""
+    from trilateral.common.checks.finding import Level
+
+    found = list(findings)
+    n_problems, n_warnings = (sum(each.level is level for each in found) for level in (Level.PROBLEM, Level.WARNING))
+    print_json({"n_problems": n_problems, "n_warnings": n_warnings, "findings": found})
+    return not n_problems
 
 
 def _print_findings(findings: "Iterable[Finding]") -> bool:

@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from trilateral.cli.trace import Trace
 from trilateral.cli.wording import decimal
 from trilateral.common.base.progress import duration
 from trilateral.common.process.job_progress import JobState, Pace, Progress
@@ -37,16 +38,25 @@ class ProgressView(Protocol):
         ...
 
 
-def progress_view(console: Console) -> ProgressView:
+def progress_view(console: Console, trace: Trace | None = None) -> ProgressView:
     """Return a bar for a terminal, or lines for anything else."""
-    return BarView(console) if console.is_terminal else LinesView(console)
+    return BarView(console, trace=trace) if console.is_terminal else LinesView(console, trace=trace)
 
 
 class BarView:
-    """A moving bar with notes above it and what the job waits for below it. The time also runs between snapshots."""
+    """A moving bar with notes above it and what the job waits for below it. The time also runs between snapshots.
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        console: the terminal.
+        clock: returns seconds.
+        trace: how the training has gone, to be shown below the bar.
+    """
+
+    def __init__(
+        self, console: Console, clock: Callable[[], float] = time.monotonic, trace: Trace | None = None
+    ) -> None:
         self._console = console
+        self._trace = trace
         self._clock = clock
         self._pace = Pace()
         self._progress: Progress | None = None
@@ -70,6 +80,8 @@ class BarView:
         self._seconds_left = self._pace.seconds_left(progress)
         self._came_at = self._clock()
         self._progress = progress
+        if self._trace is not None:
+            self._trace.add(progress)
         self._live.refresh()
 
     def _render(self) -> RenderableType:
@@ -91,8 +103,8 @@ class BarView:
             self._bar(progress, bar_width),
             Text(_fit(facts(progress, self._seconds_left), room)),
         )
-        doing = progress.doing
-        return Group(line, Text(doing)) if doing else line
+        traces = (Text(each, no_wrap=True, overflow="ellipsis") for each in trace_lines(self._trace, self._console))
+        return Group(line, *traces, *([Text(progress.doing)] if progress.doing else []))
 
     def _bar(self, progress: Progress, width: int) -> ProgressBar:
         # A training that converges early is complete all the same.
@@ -104,10 +116,19 @@ class BarView:
 
 
 class LinesView:
-    """A line for each note and each change: at once for another state or the begin of a wait, else one a second."""
+    """A line for each note and each change: at once for another state or the begin of a wait, else one a second.
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        console: where to print.
+        clock: returns seconds.
+        trace: how the training has gone, to be printed at its end.
+    """
+
+    def __init__(
+        self, console: Console, clock: Callable[[], float] = time.monotonic, trace: Trace | None = None
+    ) -> None:
         self._console = console
+        self._trace = trace
         self._clock = clock
         self._pace = Pace()
         self._shown: Progress | None = None
@@ -126,7 +147,11 @@ class LinesView:
         for note in progress.notes:
             self._print(f"note: {note}")
         seconds_left = self._pace.seconds_left(progress)
+        if self._trace is not None:
+            self._trace.add(progress)
         if progress.state.is_final:  # the command itself reports how the job ended
+            for line in trace_lines(self._trace, self._console):
+                self._print(line)
             return
         if self._shown is not None and not self._is_due(progress, self._shown):
             return
@@ -148,6 +173,14 @@ class LinesView:
 
     def _print(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def trace_lines(trace: Trace | None, console: Console) -> list[str]:
+    """Return how a training has gone, as far as the console can show it."""
+    if trace is None:
+        return []
+    lines = trace.lines(max(10, min(60, console.width - 30)))
+    return [line for line in lines if line.isascii() or not console.options.ascii_only]
 
 
 def facts(progress: Progress, seconds_left: float | None = None) -> list[str]:

@@ -1,5 +1,6 @@
 """The shift of rows since a training, and the comparison of two models, on the console."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -12,7 +13,7 @@ from trilateral.common.base.errors import DataError
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.model.calibration import log_odds
 from trilateral.common.data.model.calibration_drift import CalibrationDrift, Estimate, calibration_drift, log_odds_of
-from trilateral.common.data.model.comparison import compare_auc, pair_terms, score_psi
+from trilateral.common.data.model.comparison import AucComparison, compare_auc, pair_terms, score_psi
 from trilateral.common.data.model.distributions import (
     NO_DISTRIBUTIONS,
     Distributions,
@@ -26,8 +27,51 @@ from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.model.scoring import count_shift
 
 
-def print_column_shift(model: PartyModel, dataset: DatasetConfig, name: str, console: Console) -> None:
-    """Print the CSI of each column of a table, the largest first.
+@dataclass(frozen=True)
+class ColumnShift:
+    """The shift of a column."""
+
+    column: str
+    csi: float
+    by_chance: float
+    """The mean CSI of so many rows if nothing has shifted."""
+
+
+@dataclass(frozen=True)
+class ColumnShifts:
+    """The shift of the columns of a table."""
+
+    dataset: str
+    n_rows: int
+    columns: list[ColumnShift]
+    """The largest shift first."""
+
+
+@dataclass(frozen=True)
+class ScoreShift:
+    """The shift of the score of the whole model."""
+
+    n_rows: int
+    n_holdout: int
+    psi: float
+    by_chance: float
+    """The mean PSI of so many rows if nothing has shifted."""
+    of_class: str | None = None
+    """In a model of several classes, the class whose score it is."""
+
+
+@dataclass(frozen=True)
+class ScoresOfTwo:
+    """How two models score the same rows."""
+
+    n_rows: int
+    psi: float
+    auc: AucComparison | None
+    """None without labels."""
+
+
+def find_column_shifts(model: PartyModel, dataset: DatasetConfig, name: str) -> ColumnShifts:
+    """Compare the columns of a table with the training rows.
 
     Raises:
         DataError: the model file has no distributions, or the table cannot be used.
@@ -36,20 +80,27 @@ def print_column_shift(model: PartyModel, dataset: DatasetConfig, name: str, con
     counter = ShiftCounter(distributions)
     count_shift(model, dataset, counter)
     shift = counter.shift
-    table = Table(title=f"{shift.n_rows:,} rows of {name} against the training rows", title_justify="left")
+    columns = []
+    for column, value in sorted(shift.csi.items(), key=lambda each: -each[1]):
+        columns.append(ColumnShift(column, value, chance_psi(distributions.columns[column].counts, shift.n_rows)))
+    return ColumnShifts(name, shift.n_rows, columns)
+
+
+def print_column_shifts(shifts: ColumnShifts, console: Console) -> None:
+    """Print the CSI of each column of a table, the largest first."""
+    table = Table(title=f"{shifts.n_rows:,} rows of {shifts.dataset} against the training rows", title_justify="left")
     table.add_column("column", overflow="fold")
     for heading in ("CSI", "by chance"):
         table.add_column(heading, justify="right")
     table.add_column("shift")
-    for column, value in sorted(shift.csi.items(), key=lambda each: -each[1]):
-        chance = chance_psi(distributions.columns[column].counts, shift.n_rows)
-        table.add_row(Text(column), decimal(value, 4), decimal(chance, 4), describe_grade(value))
+    for each in shifts.columns:
+        table.add_row(Text(each.column), decimal(each.csi, 4), decimal(each.by_chance, 4), describe_grade(each.csi))
     console.print(table)
     _say(console, "By chance: the mean CSI of so many rows if nothing has shifted.")
 
 
-def print_score_shift(model: PartyModel, scores: Path, console: Console, of_class: str | None = None) -> None:
-    """Print the PSI of the score, or of that of a class.
+def find_score_shift(model: PartyModel, scores: Path, of_class: str | None = None) -> ScoreShift:
+    """Compare the scores of rows, or those of a class, with those of the hold-out rows.
 
     Raises:
         DataError: the model file has no distribution of the score, or the file of scores cannot be used.
@@ -61,32 +112,30 @@ def print_score_shift(model: PartyModel, scores: Path, console: Console, of_clas
             " rows has one"
         )
     _, (values,) = read_scores((scores,), of_class=of_class)
-    shift = psi(distribution.counts, distribution.count(values))
-    n_train = sum(distribution.counts)
-    chance = chance_psi(distribution.counts, len(values))
-    whose = "" if of_class is None else f" of class {of_class}"
+    counts, chance = distribution.counts, chance_psi(distribution.counts, len(values))
+    return ScoreShift(len(values), sum(counts), psi(counts, distribution.count(values)), chance, of_class)
+
+
+def print_score_shift(shift: ScoreShift, console: Console) -> None:
+    """Print the PSI of the score."""
+    whose = "" if shift.of_class is None else f" of class {shift.of_class}"
     _say(
         console,
-        f"PSI of the score{whose}, {len(values):,} rows against {n_train:,} hold-out rows: {decimal(shift, 4)}"
-        f" ({decimal(chance, 4)} by chance): {describe_grade(shift)}",
+        f"PSI of the score{whose}, {shift.n_rows:,} rows against {shift.n_holdout:,} hold-out rows:"
+        f" {decimal(shift.psi, 4)} ({decimal(shift.by_chance, 4)} by chance): {describe_grade(shift.psi)}",
     )
 
 
-def print_calibration_drift(
-    model: PartyModel,
-    scores: Path,
-    labels: tuple[str, DatasetConfig],
-    console: Console,
-    of_class: str | None = None,
-) -> None:
-    """Print whether probabilities still match the labels, or those of a class whether a row has it.
+def find_calibration_drift(
+    model: PartyModel, scores: Path, labels: tuple[str, DatasetConfig], of_class: str | None = None
+) -> CalibrationDrift:
+    """Compare the probabilities of scored rows with their labels.
 
     Args:
         model: the guest's part, in a model of several classes that of the class.
         scores: file of scores.
         labels: name and settings of the table with the labels.
-        console: receives the text.
-        of_class: the class.
+        of_class: the class whose probabilities are compared with whether a row has it.
 
     Raises:
         ConfigError, DataError: the model, the scores or the labels cannot be used.
@@ -99,9 +148,13 @@ def print_calibration_drift(
     threshold = 0.5 if dataset.label is None else dataset.label.threshold
     # The probabilities of classes follow from the scores of all of them, and stand in the file.
     odds = log_odds(u, model.calibration) if of_class is None else log_odds_of(p)
-    drift = calibration_drift(u, odds, rows.labels, threshold)
+    return calibration_drift(u, odds, rows.labels, threshold)
+
+
+def print_calibration_drift(drift: CalibrationDrift, model: PartyModel, name: str, console: Console) -> None:
+    """Print whether probabilities still match the labels of the table `name`."""
     console.print()
-    table = metrics_table(f"on {len(u):,} scored rows with labels of {name}")
+    table = metrics_table(f"on {drift.metrics.n_rows:,} scored rows with labels of {name}")
     if model.metrics is not None:
         add_metrics(table, "hold-out rows", model.metrics)
     add_metrics(table, "these rows", drift.metrics)
@@ -143,26 +196,34 @@ def print_comparison(first: PartyModel, second: PartyModel, console: Console) ->
         console.print(quality)
 
 
-def print_scores_of_two(first: Path, second: Path, labels: tuple[str, DatasetConfig] | None, console: Console) -> None:
-    """Print how two models score the same rows.
+def compare_scores(first: Path, second: Path, labels: tuple[str, DatasetConfig] | None) -> ScoresOfTwo:
+    """Compare the scores of two models on the same rows.
 
     Args:
         first: file of scores by the first model.
         second: file of scores by the second model.
         labels: name and settings of a table with the labels of the rows; without, there is no AUC.
-        console: receives the text.
 
     Raises:
         ConfigError, DataError: a file or the labels cannot be used.
     """
     _, (a, b) = read_scores((first, second))
+    auc = None
+    if labels is not None:
+        name, dataset = labels
+        rows = read_labelled_scores((first, second), dataset, name)
+        auc = compare_auc(rows.scores[0], rows.scores[1], rows.labels)
+    return ScoresOfTwo(len(a), score_psi(a, b), auc)
+
+
+def print_scores_of_two(scores: ScoresOfTwo, console: Console) -> None:
+    """Print how two models score the same rows."""
     console.print()
-    _say(console, f"PSI of the score, second model against first, on {len(a):,} rows: {decimal(score_psi(a, b), 4)}")
-    if labels is None:
+    shift = decimal(scores.psi, 4)
+    _say(console, f"PSI of the score, second model against first, on {scores.n_rows:,} rows: {shift}")
+    auc = scores.auc
+    if auc is None:
         return
-    name, dataset = labels
-    rows = read_labelled_scores((first, second), dataset, name)
-    auc = compare_auc(rows.scores[0], rows.scores[1], rows.labels)
     low, high = auc.interval
     _say(
         console,

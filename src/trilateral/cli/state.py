@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from trilateral.cli.command import ConfigOption, public_errors
+from trilateral.cli.json_output import JsonOption, print_json
 from trilateral.common.base.errors import ConfigError, Counted, TrilateralError
 
 TIME = "%Y-%m-%d %H:%M:%S UTC"
@@ -81,6 +82,7 @@ def verify(
         str | None,
         typer.Option(metavar="HASH", help="Hash of a line, as the process logged it, that the log must contain."),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Check that no line of the audit log was changed, removed or inserted, and print the hash of the last line."""
     from trilateral.common.config.load import load_process_config
@@ -96,6 +98,10 @@ def verify(
         except ConfigError as error:
             # Exit code 2 means that the command itself was wrong.
             raise TrilateralError(str(error)) from error
+        if as_json:
+            ends = {"first": found.first, "last": found.end.number, "hash": found.end.digest or None}
+            print_json({"log": path, **ends, "n_unchained": found.n_unchained, "n_repaired": found.n_repaired})
+            return
         if found.n_unchained:
             typer.echo(f"{Counted(found.n_unchained):line has|lines have} no hash, because release 0.1.0 wrote them")
         if found.n_repaired:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from trilateral.client.errors import JobFailedError, JobStoppedError, check_names, wrong_type
 from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.html import facts_html
 from trilateral.common.base.permissions import explain
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
@@ -47,6 +48,20 @@ class Prediction:
     scores: "pd.DataFrame"
     missing: "pd.Series[str] | pd.DataFrame"
     counts: "PredictionCounts"
+
+    def _repr_html_(self) -> str:
+        """Describe the prediction in a notebook. The scores of rows are in `scores`."""
+        counts = self.counts
+        return facts_html(
+            "prediction",
+            {
+                "scored rows": f"{counts.n_scored:,}",
+                "rows of the guest": f"{counts.n_guest:,}",
+                "rows of the host": f"{counts.n_host:,}",
+                "probabilities": counts.calibration or None,
+                "notes": "; ".join((*counts.warnings, *counts.notes)) or None,
+            },
+        )
 
 
 @dataclass(frozen=True)
@@ -539,6 +554,27 @@ class AsyncRun:
             final = progress
         assert final is not None  # noqa: S101 (`watch` yields or raises)
         return final
+
+    async def losses(self) -> dict[int, float]:
+        """Return the loss of each round that is over.
+
+        Returns:
+            Losses by round. A round is missing if it was void or if the coordinator keeps its loss from this
+            organisation.
+
+        Raises:
+            UnknownJobError: the coordinator does not know the job.
+            PeerError: the coordinator cannot be reached.
+        """
+        losses: dict[int, float] = {}
+        place, is_more = 0, True
+        while is_more:
+            answer = await self._session._coordinator.rounds(self.name, place)
+            if answer.is_from_start:
+                losses.clear()
+            losses |= {each.round: each.loss for each in answer.rounds if each.HasField("loss")}
+            place, is_more = answer.place, answer.is_more
+        return losses
 
     async def stop(self) -> None:
         """End the job without a model. It can be resumed.

@@ -11,6 +11,7 @@ import pandas as pd
 from trilateral.client.comparison import Stability
 from trilateral.client.errors import wrong_type
 from trilateral.common.base.errors import ConfigError, DataError
+from trilateral.common.base.html import facts_html
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.model import bins_file, model_file
@@ -27,6 +28,7 @@ from trilateral.common.data.tables.table import read_frame
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 
 if TYPE_CHECKING:
+    from trilateral.client.plots import Plots
     from trilateral.common.data.model.bins_file import BinsFile
     from trilateral.common.data.model.model_file import PartyModel
 
@@ -53,8 +55,8 @@ def load_model(path: str | os.PathLike[str], of_class: str | None = None) -> "Mo
     if not isinstance(path, str | os.PathLike):
         raise wrong_type("path", "the path of a model file or of a job's folder", path)
     found = Path(path)
-    part = model_file.load_model(found / "model.json" if found.is_dir() else found)
-    return Model(part.one(of_class))
+    path = found / "model.json" if found.is_dir() else found
+    return Model(model_file.load_model(path).one(of_class), path)
 
 
 def load_bins(path: Path) -> pd.DataFrame:
@@ -73,6 +75,10 @@ def bins_frame(source: "BinsFile | PartyModel") -> pd.DataFrame:
     return frame.astype(dict.fromkeys(("event_rate", "woe", "iv"), np.float64))
 
 
+_MAX_TERMS = 20
+"""Terms that a notebook shows of a model."""
+
+
 class Model:
     """One party's part of a model.
 
@@ -80,11 +86,32 @@ class Model:
     part alone. Only both together can compute the sum, with `Session.predict`.
     """
 
-    def __init__(self, part: "PartyModel") -> None:
+    def __init__(self, part: "PartyModel", path: Path | None = None) -> None:
         self._part = part
+        self._path = path
 
     def __repr__(self) -> str:
         return f"<Model: the {self.role}'s part of job {self.job.name}, {len(self._part.weights)} terms>"
+
+    def _repr_html_(self) -> str:
+        """Describe the part in a notebook: its main figures and its largest weights."""
+        part, found = self._part, self.metrics
+        facts: dict[str, object] = {
+            "training rows": f"{part.data.n_train:,}",
+            "terms": f"{len(part.weights):,}",
+            part.job.loss_name: f"{part.loss:.6g}",
+            "rounds": f"{part.rounds:,}",
+            "ended": part.reason,
+        }
+        if found is not None:
+            rows = f"{found.n_rows:,} rows" if found.auc is None else f"AUC {found.auc:.4f}, KS {found.ks:.4f}"
+            facts["on the hold-out rows"] = f"{rows}, log loss {found.log_loss:.4f}"
+        facts["probabilities"] = self.calibration
+        largest = self.coefficients().sort_values("standardised", key=abs, ascending=False)
+        n_others = len(largest) - _MAX_TERMS
+        below = f"<p>and {n_others:,} more: see <code>coefficients()</code></p>" if n_others > 0 else ""
+        weights = largest.head(_MAX_TERMS).to_html(float_format="{:.4g}".format, na_rep="")
+        return facts_html(f"the {self.role}'s part of model {part.job.name}", facts) + weights + below
 
     @property
     def role(self) -> Role:
@@ -179,6 +206,21 @@ class Model:
     def calibration(self) -> str | None:
         """How far the probabilities of `probabilities` can be trusted, in words; None at the host."""
         return self._part.calibration_summary
+
+    @property
+    def plot(self) -> "Plots":
+        """Charts of this part, such as ``model.plot.roc()`` and ``model.plot.coefficients()``.
+
+        Raises:
+            ConfigError: matplotlib is not installed.
+        """
+        try:
+            from trilateral.client.plots import Plots
+        except ModuleNotFoundError:
+            raise ConfigError(
+                "charts need matplotlib, which is not installed: run `pip install 'trilateral[report]'`"
+            ) from None
+        return Plots(self._part, self._path)
 
     def bins(self) -> pd.DataFrame:
         """Return the bins of this party's columns.

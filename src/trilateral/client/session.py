@@ -411,6 +411,19 @@ class Run:
 
         return self._session._call(wait)
 
+    def losses(self) -> dict[int, float]:
+        """Return the loss of each round that is over, to draw it with `Model.plot`.
+
+        Returns:
+            Losses by round. A round is missing if it was void or if the coordinator keeps its loss from this
+            organisation.
+
+        Raises:
+            UnknownJobError: the coordinator does not know the job.
+            PeerError: the coordinator cannot be reached.
+        """
+        return self._session._call(self._run.losses)
+
     def stop(self) -> None:
         """End the job without a model. It can be resumed.
 

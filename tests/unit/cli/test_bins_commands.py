@@ -90,3 +90,24 @@ def test_a_file_that_is_no_bins_file_is_refused(tmp_path: Path) -> None:
         refused = CliRunner().invoke(app, ["model", "bins", str(path)])
         assert refused.exit_code == 1
         assert text in refused.output
+
+
+def test_bins_points_and_terms_are_printed_as_json(model: Path) -> None:
+    columns = json.loads(run("model", "bins", model, "--json"))["columns"]
+    assert [each["column"] for each in columns] == ["age", "debt"]
+    assert sum(each["iv"] for each in columns[0]["bins"]) == pytest.approx(columns[0]["iv"])
+    points = json.loads(run("model", "scorecard", model, "--pdo", 40, "--json"))
+    assert points["pdo"] == 40
+    assert points["points"][0]["column"] == "(base)"
+    terms = json.loads(run("model", "select", model, "--json"))["terms"]
+    assert {"term", "iv", "weight", "vif", "correlation", "partner"} == set(terms[0])
+
+
+def test_bins_without_labels_have_null_for_what_needs_them(tmp_path: Path) -> None:
+    column = HostColumn(bins=[Bin(n_rows=100), Bin(n_rows=200)])
+    bins = BinsFile(
+        role=Role.GUEST, job=JOB, run_id="0" * 32, table="", ids="", train="00" * 32, n_train=300, host_columns=[column]
+    )
+    save_bins(tmp_path / "bins.json", bins)
+    (found,) = json.loads(run("model", "bins", tmp_path, "--json"))["columns"]
+    assert (found["iv"], found["bins"][0]["woe"], found["bins"][0]["event_rate"]) == (None, None, None)

@@ -1,5 +1,6 @@
 """``trilateral certs``: what it writes, for whose eyes, and that it overwrites nothing."""
 
+import json
 import os
 import re
 import subprocess
@@ -257,6 +258,11 @@ def test_the_request_of_certs_request_is_signed_and_its_fingerprint_shown_everyw
     ]
     for text in (made.stdout, result.stdout, *shown):
         assert spell(fingerprint(key)) in text
+    for path in (request, tmp_path / "host/certificate.pem"):
+        found = json.loads(runner.invoke(app, ["certs", "show", str(path), "--json"]).stdout)
+        (each,) = [found["request"]] if found["request"] else found["certificates"]
+        assert (each["names"], each["key"]) == (["host.example.org"], spell(fingerprint(key)))
+        assert each.get("is_authority") is (None if found["request"] else False)
     assert shown[0].startswith("request for host.example.org\n")
     assert shown[1].startswith("certificate for host.example.org, valid from ")
     assert runner.invoke(app, ["certs", "show", str(authority / "authorities.pem")]).stdout.startswith("authority, ")

@@ -104,18 +104,18 @@ class FakeCoordinator(jobs_pb2_grpc.JobServiceServicer):
             context.add_callback(over.set)
             over.wait()
 
+    def ListRounds(
+        self, request: jobs_pb2.ListRoundsRequest, context: grpc.ServicerContext
+    ) -> jobs_pb2.ListRoundsResponse:
+        self._note(context)
+        return jobs_pb2.ListRoundsResponse()
+
     def ResumeJob(
         self, request: jobs_pb2.ResumeJobRequest, context: grpc.ServicerContext
     ) -> jobs_pb2.ResumeJobResponse:
         self._note(context)
         self.resumed.append(request.job)
         return jobs_pb2.ResumeJobResponse()
-
-    def ListRounds(
-        self, request: jobs_pb2.ListRoundsRequest, context: grpc.ServicerContext
-    ) -> jobs_pb2.ListRoundsResponse:
-        self._note(context)
-        return jobs_pb2.ListRoundsResponse(is_from_start=True)
 
     def StopJob(self, request: jobs_pb2.StopJobRequest, context: grpc.ServicerContext) -> jobs_pb2.StopJobResponse:
         self._note(context)

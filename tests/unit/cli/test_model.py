@@ -15,6 +15,7 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig, LabelConfig
 from trilateral.common.config.job import JobConfig
+from trilateral.common.data.model.inference import Inference, TermInference
 from trilateral.common.data.model.model_file import Classes, ClassPart, PartyModel, load_model, save_model
 from trilateral.common.data.party_data import load_party_data
 from trilateral.common.protocol.evaluation import measure
@@ -114,7 +115,7 @@ def test_show_takes_a_path_and_a_host_has_weights_alone(config: Path) -> None:
 def test_a_model_of_several_classes_needs_the_name_of_one(config: Path) -> None:
     path = config.parent / "state/guest/jobs/credit/model.json"
     model = load_model(path)
-    part = ClassPart(**{name: getattr(model, name) for name in ClassPart.model_fields if name != "score"})
+    part = ClassPart(**{name: getattr(model, name) for name in ClassPart.model_fields})
     classes = Classes(parts=[part] * 3, names=["own", "rent", "free"])
     save_model(path, model.model_copy(update={"classes": classes}))
     for arguments in (["select", path], ["scorecard", path], ["compare", path, path]):
@@ -204,3 +205,35 @@ def test_export_says_how_to_install_what_onnx_needs(config: Path, monkeypatch: p
     assert refused.exit_code == 2
     assert "onnx is not installed: run `pip install '.[export]'`" in refused.output
     assert not out.exists()
+
+
+def test_show_prints_the_same_figures_as_json(config: Path) -> None:
+    text = run("show", "credit", "--config", config).output
+    found = json.loads(run("show", "credit", "--config", config, "--json").output)
+    model = load_model(config.parent / "state/guest/jobs/credit/model.json")
+    assert (found["job"], found["role"], found["run_id"]) == ("credit", "guest", "ab" * 16)
+    assert [each["term"] for each in found["terms"]] == list(model.weights)
+    assert f"{found['terms'][1]['weight']:+.5g}" in text
+    assert found["terms"][0]["std_error"] is None
+    assert found["metrics"]["auc"] == pytest.approx(model.metrics.auc if model.metrics else None)
+    assert found["evaluation_sets"][0]["intervals"]["auc"][0] < found["metrics"]["auc"]
+    assert "score_groups" not in json.dumps(found)
+    host = json.loads(run("show", config.parent / "state/host/jobs/credit/model.json", "--json").output)
+    assert (host["metrics"], host["calibration"], host["evaluation_sets"]) == (None, None, [])
+
+
+def test_show_prints_classes_and_the_accuracy_of_weights_as_json(config: Path) -> None:
+    path = config.parent / "state/guest/jobs/credit/model.json"
+    model = load_model(path)
+    accuracy = Inference(terms={term: TermInference.of(weight, 0.1) for term, weight in model.weights.items()})
+    with_accuracy = model.model_copy(update={"inference": accuracy})
+    save_model(path, with_accuracy)
+    found = json.loads(run("show", path, "--json").output)
+    assert found["terms"][0]["std_error"] == 0.1
+    assert found["inference"] == {"intercept": None, "columns": {}, "fit": None, "warnings": []}
+    part = ClassPart(**{name: getattr(model, name) for name in ClassPart.model_fields})
+    classes = Classes(parts=[part] * 3, names=["own", "<b>", "free"])
+    save_model(path, model.model_copy(update={"classes": classes}))
+    found = json.loads(run("show", path, "--json").output)
+    assert [each["class"] for each in found["classes"]] == ["own", "<b>", "free"]
+    assert "terms" not in found

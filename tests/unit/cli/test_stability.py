@@ -1,5 +1,6 @@
 """``trilateral model drift`` and ``compare``: what a person reads, from a model file, tables and files of scores."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -166,9 +167,7 @@ def test_reasons_beside_the_scores_are_no_part_of_an_id(folder: Path) -> None:
 def test_drift_of_a_class_compares_its_scores_and_probabilities(folder: Path) -> None:
     path = folder / "state/guest/jobs/first/model.json"
     model = load_model(path)
-    fields = {name: getattr(model, name) for name in ClassPart.model_fields if name != "score"}
-    distribution = model.distributions and model.distributions.score
-    parts = [ClassPart(score=distribution, **fields)] * 3
+    parts = [ClassPart(**{name: getattr(model, name) for name in ClassPart.model_fields})] * 3
     names = ["own", "rent", "free"]
     classes = Classes(parts=parts, names=names, calibration=Normalised(reason="of this test"))
     save_model(path, model.model_copy(update={"classes": classes}))
@@ -215,3 +214,30 @@ def test_scores_without_common_ids_are_told_without_an_id(folder: Path) -> None:
     assert shown.exit_code == 1
     assert "have no IDs in common" in " ".join(shown.output.split())
     assert "person-" not in shown.output
+
+
+def test_drift_prints_the_same_figures_as_json(folder: Path) -> None:
+    config = ("--config", folder / "guest.yaml")
+    options = (*config, "--dataset", "march", "--scores", folder / "first.csv", "--labels", "outcomes")
+    text, found = run("drift", "first", *options).output, json.loads(run("drift", "first", *options, "--json").output)
+    assert (found["job"], found["role"]) == ("first", "guest")
+    age, debt = found["columns"]["columns"]
+    assert (age["column"], debt["column"], found["columns"]["n_rows"]) == ("age", "[red]debt", N)
+    for figure in (age["csi"], debt["by_chance"], found["score"]["psi"], found["calibration"]["slope"]["upper"]):
+        assert f"{figure:.4f}" in text
+    assert len(found["calibration"]["groups"]) == 10
+    assert "person-" not in json.dumps(found)
+    columns_alone = json.loads(run("drift", "first", *config, "--dataset", "march", "--json").output)
+    assert (columns_alone["score"], columns_alone["calibration"]) == (None, None)
+
+
+def test_compare_prints_the_same_figures_as_json(folder: Path) -> None:
+    scores = ("--scores", folder / "first.csv", "--scores", folder / "second.csv", "--labels", "outcomes")
+    models = ("compare", "first", "second", "--config", folder / "guest.yaml")
+    found = json.loads(run(*models, *scores, "--json").output)
+    age = next(each for each in found["terms"] if each["term"] == "age")
+    assert age["difference"] == pytest.approx(age["second"] - age["first"])
+    assert found["first"]["metrics"]["auc"] > 0.5
+    auc = found["scores"]["auc"]
+    assert auc["lower"] <= auc["difference"] <= auc["upper"]
+    assert json.loads(run(*models, "--json").output)["scores"] is None

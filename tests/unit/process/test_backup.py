@@ -500,6 +500,7 @@ def test_the_commands(config: ProcessConfig, copy: Path, tmp_path: Path) -> None
     assert code == 0
     digest = text.split()[-1]
     assert run("audit", "verify", "--config", path, "--contains", digest.upper())[0] == 0
+    assert json.loads(run("audit", "verify", "--config", path, "--json")[1])["hash"] == digest
     code, text = run("audit", "verify", "--config", path, "--contains", "abc")
     assert code == 2
     assert text == "error: --contains abc: expected 64 hexadecimal digits, as the process logs them\n"

@@ -1,0 +1,52 @@
+"""Whoever reads a guest's report and knows the scores of people cannot tell the label of a person.
+
+A report may go to reviewers, who are no party. Such a reader may know people's scores, from letters or from a system
+that uses them. The groups of scores of a report then tell how many people of a group have each label.
+"""
+
+import numpy as np
+import pytest
+
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.data.model import score_groups
+from trilateral.common.data.model.score_groups import ScoreGroups
+from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
+
+
+def _people() -> tuple[FloatVector, FloatVector]:
+    rng = np.random.default_rng(0)
+    labels = np.where(rng.random(4000) < 0.1, 1.0, -1.0)
+    return rng.normal(size=4000) + 1.2 * labels, labels
+
+
+def _certain(groups: ScoreGroups, scores: FloatVector, labels: FloatVector) -> int:
+    """How many labels the reader knows for sure: those of people in groups with a single label."""
+    place = np.searchsorted(groups.bounds, scores)
+    pure = (np.array(groups.n_positive) == 0) | (np.array(groups.n_negative) == 0)
+    guess = np.where(np.array(groups.n_positive) > 0, 1.0, -1.0)[place]
+    known = pure[place]
+    assert (guess[known] == labels[known]).all()
+    return int(known.sum())
+
+
+def test_groups_of_few_rows_of_a_label_would_tell_the_labels_of_most_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores, labels = _people()
+    monkeypatch.setattr(score_groups, "MIN_ROWS", 0)
+    groups = ScoreGroups.of(scores, labels, scores)
+    assert groups is not None
+    assert _certain(groups, scores, labels) > 1000
+
+
+def test_the_groups_of_a_report_tell_no_label_for_sure() -> None:
+    scores, labels = _people()
+    groups = ScoreGroups.of(scores, labels, scores)
+    assert groups is not None
+    assert _certain(groups, scores, labels) == 0
+    assert min(*groups.n_positive, *groups.n_negative) >= MIN_ROWS
+
+
+def test_the_bounds_of_groups_are_the_scores_of_no_person() -> None:
+    scores, labels = _people()
+    groups = ScoreGroups.of(scores, labels, scores)
+    assert groups is not None
+    assert not set(groups.bounds) & set(scores.tolist())
