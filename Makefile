@@ -18,7 +18,7 @@ PROTOS := $(wildcard protos/trilateral/common/pb/v1/*.proto)
 PROTOC = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iprotos
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage lint docs picture format protos lock sbom fuzz sanitize faults chaos network engine-faults soak browser monitoring compose-test bench clean
+.PHONY: help demo test coverage lint docs picture format protos lock sbom fuzz sanitize faults chaos network engine-faults soak browser r-oracle binning-oracle monitoring compose-test bench clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -64,7 +64,7 @@ protos: $(SET_UP) ## Generate common/pb from protos/
 	$(PROTOC) --python_out=src --grpc_python_out=src --mypy_out=quiet:src --mypy_grpc_out=quiet:src $(PROTOS)
 
 lock: $(SET_UP) ## Lock the packages of pyproject.toml by their hashes; with UPGRADE=--upgrade, take the newest versions
-	$(LOCK) pyproject.toml -o requirements.txt
+	$(LOCK) pyproject.toml --extra report -o requirements.txt
 	$(LOCK) pyproject.toml --extra dev -c requirements.txt -o requirements-dev.txt
 	sed -n '/^requires = \["\(.*\)"\]$$/s//\1/p' pyproject.toml | $(LOCK) - -c requirements-dev.txt -o requirements-build.txt
 
@@ -98,6 +98,14 @@ soak: $(SET_UP) ## Run 200 jobs in the same three processes, and check that they
 
 browser: $(SET_UP) ## Test the pages in Chromium, which must be installed; with PICTURES=folder, photograph them
 	$(BIN)/pytest tests/browser $(if $(PICTURES),--pictures $(PICTURES))
+
+r-oracle: ## Compare tests/oracles/r/glm.json with R, which must be installed
+	Rscript tests/oracles/r/glm.R | diff tests/oracles/r/glm.json -
+
+binning-oracle: ## Compare tests/oracles/optbinning/bins.json with optbinning, in an environment of its own
+	"$(PYTHON)" -m venv build/optbinning
+	build/optbinning/bin/python -m pip install -q --disable-pip-version-check --only-binary :all: optbinning==1.0.0
+	build/optbinning/bin/python tests/oracles/optbinning/bins.py | diff tests/oracles/optbinning/bins.json -
 
 monitoring: $(SET_UP) ## Test configs/monitoring with Prometheus and with npm, which must be installed
 	$(BIN)/python -m tests.monitoring.grafana_schema

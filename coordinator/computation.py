@@ -102,6 +102,10 @@ class Computation(Protocol):
         """Return whether the parties can compute at a point w; it depends on nothing but the job and the sizes."""
         ...
 
+    def is_measurable(self, point: FloatVector) -> bool:
+        """Return whether the parties can compute the step of inference at a point w."""
+        ...
+
     def disclose(self, loss: float) -> float:
         """Return a loss as precisely as it may leave the coordinator's process."""
         ...

@@ -1,4 +1,4 @@
-"""From the Fisher information to what each party is told about the accuracy of its weights.
+"""From the Fisher information to the last step of a training, and to what each party is told about its accuracy.
 
 The inverse of the information at the maximum of the likelihood is the covariance of the weights; see P. McCullagh and
 J. A. Nelder, Generalized Linear Models, 1989, section 4.4. Each party is told the block of its own training columns.
@@ -6,6 +6,7 @@ J. A. Nelder, Generalized Linear Models, 1989, section 4.4. Each party is told t
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,6 +26,10 @@ MIN_SHARE = 0.01
 MAX_ERROR = 1e-4
 """The largest relative error of a standard error that needs no warning."""
 
+MAX_DECREMENT = 1e-3
+"""The largest g'F^-1 g of a last step, as a part of the largest diagonal element of F. The scores of the rows then
+change by some 0.03."""
+
 NOT_MEASURED = "the standard errors were not measured: values are out of range at the result of the training"
 NOT_CONVERGED = (
     "the training ended before it had converged, so the figures are not those of the maximum of the likelihood: raise"
@@ -34,6 +39,27 @@ SEPARATED = (
     "some combination of features separates the labels almost completely (quasi-complete separation): its weights have"
     " no maximum of the likelihood; leave the feature out, merge its categories, or set `l2` and leave out `inference`"
 )
+
+
+def newton_step(information: FloatVector, gradient: FloatVector) -> FloatVector | None:
+    """Return the step F^-1 g to subtract from weights near the maximum of the likelihood.
+
+    The rounds of a training see rounded gradients, so their weights are off by some thousandths of a standard error.
+    The gradient here is finer. An error of F hardly counts, because the step is short.
+
+    Args:
+        information: F, packed; see `own_covariances`.
+        gradient: g, of the sum of the losses, shape (n_columns,).
+
+    Returns:
+        Shape (n_columns,); None if F cannot be inverted, or if the maximum is so far away that F is another one there.
+    """
+    F = unpack(information, len(gradient))
+    inverse = _scaled_inverse(F)
+    if not inverse.values[0] > MIN_EIGENVALUE:
+        return None
+    step: FloatVector = inverse.covariance @ gradient
+    return step if float(gradient @ step) <= MAX_DECREMENT * float(np.diag(F).max()) else None
 
 
 def own_covariances(
@@ -57,15 +83,12 @@ def own_covariances(
     if information is None:
         return {party: OwnCovariance(nothing, (*warnings, NOT_MEASURED)) for party in PARTIES}
     F = unpack(information, sum(n_columns.values()))
-    size = np.sqrt(np.maximum(np.diag(F), np.finfo(np.float64).tiny))
-    # A column of small values counts as much as any other.
-    values, vectors = np.linalg.eigh(F / np.outer(size, size))
-    warnings += _weak_directions(values, vectors, n_columns)
-    if not values[0] > max(MIN_EIGENVALUE, 10 * noise / float(size.min()) ** 2):
+    inverse = _scaled_inverse(F)
+    warnings += _weak_directions(inverse.values, inverse.vectors, n_columns)
+    if not inverse.values[0] > max(MIN_EIGENVALUE, 10 * noise / float(inverse.size.min()) ** 2):
         warnings.append("the information cannot be inverted, so there are no standard errors")
         return {party: OwnCovariance(nothing, tuple(warnings)) for party in PARTIES}
-    directions = vectors / size[:, np.newaxis]
-    covariance = (directions / values) @ directions.T
+    covariance = inverse.covariance
     # The error E of the information moves the covariance by C E C. Elements of E are independent.
     squares = np.square(covariance).sum(axis=0)
     error = float((noise * squares / np.diag(covariance)).max()) / 2
@@ -77,6 +100,28 @@ def own_covariances(
     n_host = n_columns[Role.HOST]
     blocks = {Role.HOST: covariance[:n_host, :n_host], Role.GUEST: covariance[n_host:, n_host:]}
     return {party: OwnCovariance(_disclosed(block), tuple(warnings)) for party, block in blocks.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class _Inverse:
+    """The eigenvalues of an information, scaled to ones on its diagonal: small columns count as any others."""
+
+    size: FloatVector
+    """Root of the diagonal, shape (n_columns,)."""
+    values: FloatVector
+    vectors: FloatMatrix
+
+    @property
+    def covariance(self) -> FloatMatrix:
+        """The inverse of the information."""
+        directions = self.vectors / self.size[:, np.newaxis]
+        return np.asarray((directions / self.values) @ directions.T, np.float64)
+
+
+def _scaled_inverse(F: FloatMatrix) -> _Inverse:
+    size = np.sqrt(np.maximum(np.diag(F), np.finfo(np.float64).tiny))
+    values, vectors = np.linalg.eigh(F / np.outer(size, size))
+    return _Inverse(size, values, vectors)
 
 
 def _weak_directions(values: FloatVector, vectors: FloatMatrix, n_columns: Mapping[Role, int]) -> list[str]:

@@ -323,6 +323,8 @@ def _compared(each: ComparedPenalty) -> str:
     figures = "none"
     if each.loss is not None and each.standard_error is not None:
         figures = f"{each.loss:.6f}, standard error {each.standard_error:.6f}"
+    if each.auc is not None and each.auc_error is not None:
+        figures += f"; mean AUC {each.auc:.6f}, standard error {each.auc_error:.6f}"
     chosen = "; chosen" if each.is_chosen else ""
     return (
         f"l1 {each.l1:.4g}, l2 {each.l2:.4g}: {_COMPARED} {figures}; {each.n_terms:.3g} columns have a weight{chosen}"

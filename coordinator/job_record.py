@@ -56,6 +56,8 @@ class JobRecord:
                 }
                 if message.information is not None:
                     content["information"] = message.information.tolist()
+                if message.auc is not None:
+                    content["auc"] = message.auc
                 self._journal.write_round(self._id, number, json.dumps(content).encode(), facts)
 
     def past(self) -> Past:
@@ -126,4 +128,4 @@ def _read_observation(content: bytes) -> Observation | None:
         return None
     gradient, curvature = (None if fields[name] is None else np.asarray(fields[name]) for name in VECTORS)
     information = np.asarray(fields["information"]) if "information" in fields else None
-    return Observation(fields["loss"], gradient, curvature, fields["holdout_loss"], information)
+    return Observation(fields["loss"], gradient, curvature, fields["holdout_loss"], information, fields.get("auc"))

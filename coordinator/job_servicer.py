@@ -70,7 +70,7 @@ def _summary(line: dict[str, Any], *, shows_loss: bool) -> jobs_pb2.RoundSummary
         attempt=line["attempt"],
         epoch=line["epoch"],
         batch=line["batch"],
-        seconds=line["seconds"]["all"],
+        seconds=line["seconds"]["all"] - line["seconds"].get("setup", 0),
     )
     if shows_loss:
         evaluated = line.get("evaluation", {})

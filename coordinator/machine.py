@@ -296,4 +296,5 @@ def _record(round_number: int, observation: Observation | None) -> ObservationRe
         observation.curvature,
         observation.holdout_loss,
         observation.information,
+        observation.auc,
     )

@@ -15,7 +15,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol import logistic, taylor
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.block import TrainingBlock
-from trilateral.common.protocol.evaluation import disclosed_log_loss, round_scores
+from trilateral.common.protocol.evaluation import disclosed_log_loss, measure, round_scores
 from trilateral.common.protocol.messages import ComparedPenalty
 from trilateral.common.protocol.row_roles import RoleVector
 from trilateral.common.shares.information import pack
@@ -149,12 +149,19 @@ def train_plain(
                 holdout_loss = logistic.logistic_loss(holdout[0] @ w, holdout[1])
             else:
                 holdout_loss = disclosed_log_loss(_scores_at_guest(holdout[0], w, n_host), holdout[1])
-        information = _information(columns, scores, sample_weights) if plan.information else None
+        if plan.information:
+            return Observation(loss, slope * len(X), information=_information(columns, scores, sample_weights))
         curvature = None
         if plan.direction is not None:
             X = columns[batches.curvature_rows(plan.batch, plan.curvature_draw)]
             curvature = taylor.hessian_product(X, plan.direction) + penalty_hessian @ plan.direction
-        return Observation(loss, slope if plan.gradient else None, curvature, holdout_loss, information)
+        return Observation(
+            loss,
+            slope if plan.gradient else None,
+            curvature,
+            holdout_loss,
+            auc=measure(scores, y).auc if job.choose == "auc" and plan.batch.held_out else None,
+        )
 
     training = Training(
         job,

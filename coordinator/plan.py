@@ -38,7 +38,7 @@ class RoundPlan:
     evaluate_at: FloatVector | None = None
     """w_e - w_k, if the hold-out rows are to be evaluated at w_e; else None."""
     information: bool = False
-    """Whether the round asks for the Fisher information at w_k, and for nothing else."""
+    """Whether the round asks for the Fisher information and a finer gradient at w_k, and for nothing else."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +50,8 @@ class Observation:
 
     loss: float
     gradient: FloatVector | None = None
+    """Of the mean loss. With `information`, of the sum of the losses of the training rows, for sample weights of mean
+    1."""
     curvature: FloatVector | None = None
     """v_t, the Hessian of the curvature batch times the plan's direction."""
     holdout_loss: float | None = None
@@ -57,6 +59,8 @@ class Observation:
     information: FloatVector | None = None
     """X'(c W)X over the training rows at w_k, for sample weights of mean 1: the elements on and above the diagonal, row
     by row."""
+    auc: float | None = None
+    """AUC of the rows of a fold, with `choose: auc`."""
 
     @property
     def is_finite(self) -> bool:

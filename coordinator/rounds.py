@@ -136,6 +136,7 @@ class Rounds:
             self._n_batches,
             computation.is_in_range,
             computation.gradient_error,
+            is_measurable=computation.is_measurable,
             is_weighted=computation.is_weighted,
             penalty=computation.penalty,
             fold_sizes=computation.fold_sizes,
@@ -250,6 +251,8 @@ class Rounds:
                 each,
                 loss=None if each.loss is None else disclose(each.loss),
                 standard_error=None if each.standard_error is None else disclose(each.standard_error),
+                auc=None if each.auc is None else disclose(each.auc),
+                auc_error=None if each.auc_error is None else disclose(each.auc_error),
                 n_terms=round(each.n_terms, 1),
             )
             for each in conclusion.compared

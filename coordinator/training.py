@@ -5,6 +5,7 @@ the same plans, so replaying the observations restores a training that was cut o
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol.batches import WHOLE_SET
+from trilateral.coordinator.inference import newton_step
 from trilateral.coordinator.optimisers.lbfgs import Lbfgs
 from trilateral.coordinator.optimisers.quasi_newton import GRADIENT_ERROR, QuasiNewton
 from trilateral.coordinator.optimisers.sgd import Sgd
@@ -36,6 +38,7 @@ class Training:
         is_in_range: whether the parties can compute at a point. A point where they cannot becomes no round: the search
             learns at once that it is void. Replayed observations lead to the same points, so the same points are left
             out. By default, the parties themselves say that a round is void.
+        is_measurable: whether the parties can compute the step of inference at a point.
         gradient_error: standard deviation of the rounding error of a component of a gradient, under `shares`.
         is_weighted: whether samples have weights.
         penalty: the diagonal of P, shape (n_columns,), for a job with folds or an L1 penalty.
@@ -55,6 +58,7 @@ class Training:
         is_in_range: Callable[[FloatVector], bool] = lambda _: True,
         gradient_error: float = GRADIENT_ERROR,
         *,
+        is_measurable: Callable[[FloatVector], bool] = lambda _: True,
         is_weighted: bool = False,
         penalty: FloatVector | None = None,
         fold_sizes: Sequence[int] = (),
@@ -70,6 +74,7 @@ class Training:
         """Fits of a cross-validation that are over."""
         self._job = job
         self._is_in_range = is_in_range
+        self._is_measurable = is_measurable
         if start is None or not is_in_range(start):
             start = np.zeros(n_columns)
         if job.has_l1 or job.folds is not None:
@@ -124,7 +129,7 @@ class Training:
             raise ValueError("the training has not begun, or is over")
         self.fits_done += plan.batch.held_out
         if observation is not None:
-            self._check(observation.gradient, asked=plan.gradient)
+            self._check(observation.gradient, asked=plan.gradient or plan.information)
             self._check(observation.curvature, asked=plan.direction is not None)
             if (observation.holdout_loss is None) != (plan.evaluate_at is None):
                 raise ValueError("the observation must have a hold-out loss exactly if the plan asks for one")
@@ -132,7 +137,7 @@ class Training:
                 raise ValueError("the observation must have the information exactly if the plan asks for it")
         if self._found is not None:
             self._plan = None
-            return self._conclude(self._found, None if observation is None else observation.information)
+            return self._conclude_inference(self._found, observation)
         try:
             probe = self._search.send(observation)
             while not all(self._is_in_range(point) for point in probe.points):
@@ -171,13 +176,22 @@ class Training:
     def _end(self, outcome: Found | GivenUp) -> RoundPlan | Conclusion | GivenUp:
         if isinstance(outcome, GivenUp):
             return outcome
-        if self._job.inference and self._is_in_range(outcome.point):
+        if self._job.inference and self._is_measurable(outcome.point):
             self._found = outcome
             # The step of inference is the last round.
             self._round = max(self._round, self._reached - 1)
             probe = Probe(outcome.point, WHOLE_SET, gradient=False, reached=outcome.loss, information=True)
             return self._next_round(probe)
         return self._conclude(outcome, None)
+
+    def _conclude_inference(self, found: Found, observation: Observation | None) -> Conclusion:
+        """Make the weights exact by a step of Newton's method, if they are near the maximum of the likelihood."""
+        if observation is None or observation.information is None or observation.gradient is None:
+            return self._conclude(found, None)
+        step = newton_step(observation.information, observation.gradient) if found.converged else None
+        if step is not None and self._is_in_range(found.point - step):
+            found = replace(found, point=found.point - step)
+        return self._conclude(found, observation.information)
 
     def _conclude(self, outcome: Found, information: FloatVector | None) -> Conclusion:
         # With classes, each model has a position of its own, and no step leads to all of them.

@@ -151,6 +151,8 @@ def _api_page() -> str:
             lines += [f".. autofunction:: trilateral.{name}", ""]
         else:
             lines += [f".. autodata:: trilateral.{name}", "   :no-value:", ""]
+    # `Model.plot` returns it. It is not exported, because it needs matplotlib.
+    lines += [".. autoclass:: trilateral.client.plots.Plots", "   :members:", "   :no-index:", ""]
     return "\n".join(lines)
 
 

@@ -1,5 +1,6 @@
 """The guest's side of the protocol on shares: B in `shares.kernels`, which has the labels and the sample weights."""
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -11,9 +12,20 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol.arithmetic import SharesSession
 from trilateral.common.protocol.block import TrainingBlock
+from trilateral.common.protocol.evaluation import disclosed_auc, measure
+from trilateral.common.protocol.messages import Envelope, Evaluation
 from trilateral.common.protocol.phases import Phase
 from trilateral.common.protocol.shares.arithmetic import SharesArithmetic
-from trilateral.common.protocol.shares.blocks import BlockTables, CloseBlock, OpenBlock, Sums, Tile, Work
+from trilateral.common.protocol.shares.attempts import Attempt, RunState
+from trilateral.common.protocol.shares.blocks import (
+    BlockTables,
+    CloseBlock,
+    OpenBlock,
+    Sums,
+    Tile,
+    Work,
+    without_column,
+)
 from trilateral.common.protocol.shares.rows import RowRange, Selection
 from trilateral.common.protocol.shares.tables import SectionOrder, Table
 from trilateral.common.shares import kernels
@@ -21,6 +33,10 @@ from trilateral.common.shares.information import WEIGHT_LIMIT_BITS
 from trilateral.common.shares.kernels import Residual
 from trilateral.common.shares.keys import Purpose
 from trilateral.common.shares.layout import GROUP, grouped
+from trilateral.common.shares.scores import open_scores
+
+NO_AUC = 0.5
+"""What a fold counts as in which all rows have one label."""
 
 
 def open_block(work: Work, tables: BlockTables, residual: Residual, sums: Sums) -> ElementVector | None:
@@ -176,6 +192,24 @@ class GuestShares(SharesArithmetic):
             own = table[first * self._n_host : end * self._n_host]
             for model, vector in enumerate(self._rows.vectors_of(number)):
                 kernels.add_products(own, self._targets(part, model), self._products[vector, : self._n_host])
+
+    def _take_opened(self, attempt: Attempt, state: RunState, number: int) -> ElementVector:
+        rows, own = state.blocks[number], None if state.opened is None else state.opened[number].scores
+        if own is None:
+            raise RuntimeError("scores are opened before this party has its shares of them")
+        rest, theirs = without_column(state.answers[number].elements, rows.n_rows)
+        labels = -self._signs_of(rows, 0).astype(np.float64)
+        is_row = labels != 0
+        attempt.opened_scores.append((open_scores(self._fmt, own, theirs)[is_row], labels[is_row]))
+        return rest
+
+    def _report_scores(self, attempt: Attempt) -> Iterator[Envelope]:
+        """Report the AUC of a fold; 1/2 for a fold of one label, so that it favours no penalty."""
+        if not attempt.opened_scores:
+            return
+        scores, labels = (np.concatenate(parts) for parts in zip(*attempt.opened_scores, strict=True))
+        auc = disclosed_auc(measure(scores, labels).auc)
+        yield Envelope(Role.COORDINATOR, Evaluation(attempt.asked.key, 0.0, NO_AUC if auc is None else auc))
 
     @property
     def _block_parts(self) -> tuple[OpenBlock, CloseBlock]:

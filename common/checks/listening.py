@@ -34,6 +34,13 @@ def check_listening(config: ProcessConfig) -> Iterator[Finding]:
             f"anyone who can connect to {metrics} can read names, losses, sizes and times of jobs: listen on "
             "127.0.0.1, or let a firewall admit only Prometheus",
         )
+    page = config.ui.listen
+    if page is not None and not config.ui.clients:
+        yield warning(
+            "ui.listen",
+            f"every user and every program of this machine can open {page} and read jobs, reports and the audit log: "
+            "list in `ui.clients` whose certificates may open it, unless this machine is yours alone",
+        )
     if config.listen.endswith(":0"):
         yield warning("listen", f"{config.listen} has no fixed port, but the peers need to know it: set one")
     else:
@@ -48,7 +55,11 @@ def check_listening(config: ProcessConfig) -> Iterator[Finding]:
     with ExitStack() as taken:
         why = obstacle(config.listen, taken)
         yield problem("listen", f"{config.listen} {why}") if why else ok("listen", f"{config.listen} is free")
-        for setting, address in (("metrics.listen", metrics), ("online.listen", config.online.listen)):
+        for setting, address in (
+            ("metrics.listen", metrics),
+            ("online.listen", config.online.listen),
+            ("ui.listen", page),
+        ):
             if address is None:
                 continue
             why = obstacle(address, taken, config.listen)

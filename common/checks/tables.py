@@ -14,8 +14,8 @@ from trilateral.common.config.dataset import DatasetConfig, LabelConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import UNLIMITED, ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
+from trilateral.common.data.folds import decides_folds, make_folds
 from trilateral.common.data.party_data import (
-    CheckSizes,
     PreparedData,
     check_labels,
     describe_few_labels,
@@ -24,6 +24,7 @@ from trilateral.common.data.party_data import (
     describe_split,
     make_party_data,
     read_party_table,
+    split_rows,
 )
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.account import Account, training_equations
@@ -42,6 +43,7 @@ from trilateral.common.jobs.policy import (
     check_sizes,
     check_split,
     describe_secrecy,
+    fold_points,
     holdout_scores,
     label_secrecy,
     max_peer_features,
@@ -109,15 +111,21 @@ def _prepared(
     dataset: DatasetConfig,
     trial: JobConfig,
     *,
-    check: CheckSizes,
     scratch: JobScratch,
 ) -> PreparedData:
     """Prepare a table as for a training, whichever rows a bins job has counted."""
+    folds = None
+    if decides_folds(trial, table):
+        folds = make_folds(trial, table, split_rows(len(table.ids), trial, table.split)[0])
+
+    def check(n_train: int) -> None:
+        check_sizes(trial, config.policy, n_train, config.role, folds)
+
     preprocessing = dataset.preprocessing
     if trial.task == "bins":  # It divides the columns itself, and needs no bins of an earlier job.
         preprocessing = preprocessing.model_copy(update={"binning": None})
     counted = None if preprocessing.binning is None else bins_of_job(config.state, preprocessing.binning)
-    return make_party_data(table, preprocessing, trial, check, scratch, roles=table.split, counted=counted)
+    return make_party_data(table, preprocessing, trial, check, scratch, roles=table.split, folds=folds, counted=counted)
 
 
 def _check_table(config: ProcessConfig, name: str, job: JobConfig | None, scratch: JobScratch) -> Iterator[Finding]:
@@ -126,9 +134,6 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None, scratc
     # Another job may comply with the policy.
     level = Level.PROBLEM if job is not None else Level.WARNING
     of = "the job" if job is not None else "a job with the defaults"
-
-    def check(n_train: int) -> None:
-        check_sizes(trial, config.policy, n_train, role)
 
     account = Account(Ledger(config.state, role), config.policy, name, role)
     is_unlabelled = role is Role.GUEST and job is None and dataset.label is None
@@ -148,7 +153,7 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None, scratc
         yield note(subject, "a column of the other party decides which rows train: here all count as training rows")
         trial = trial.model_copy(update={"holdout": 0.0, "evaluate_every": None, "patience": None})
     try:
-        data = _prepared(config, table, dataset, trial, check=check, scratch=scratch)
+        data = _prepared(config, table, dataset, trial, scratch=scratch)
     except (ConfigError, DataError) as error:
         yield from faults(subject, error)
         return
@@ -188,7 +193,7 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None, scratc
             yield note(subject, text)
         most = max_peer_features(trial, config.policy, n_train)
         allowed = f"before alignment: policy.min_rows_per_feature allows the other party {most:,} features"
-        for text in (*_rows(data, dataset), allowed, *_ledger(account, entry, data, secrecy)):
+        for text in (*_rows(data, dataset, trial), allowed, *_ledger(account, entry, data, secrecy)):
             yield ok(subject, text)
         if few := describe_few_labels(data.block):
             yield warning(subject, f"before alignment: {few}")
@@ -209,12 +214,38 @@ def _contents(subject: str, table: PartyTable, dataset: DatasetConfig) -> Iterat
     yield ok(subject, f"{dataset.path.name} has {_described(table, dataset.label)}")
     if repeated := describe_repeated(table.n_repeated, dataset):
         yield note(subject, repeated)
+    yield from _fold_column(subject, table)
 
 
-def _rows(data: PreparedData, dataset: DatasetConfig) -> Iterator[str]:
+def _fold_column(subject: str, table: PartyTable) -> Iterator[Finding]:
+    """Say what the column for folds holds, and in how many rows it holds nothing that can be used."""
+    if table.fold_values is None:
+        return
+    is_there = ~np.isnan(table.fold_values)
+    counts = np.unique_counts(table.fold_values[is_there]).counts
+    different = (
+        f"{Counted(len(counts)):group|groups}" if table.fold_by == "group" else f"{len(counts):,} different times"
+    )
+    largest = f", at most {Counted(counts.max()):row|rows} in one" if len(counts) else ""
+    yield ok(subject, f"the column in `folds` has {different}{largest}")
+    if n_lacking := int((~is_there).sum()):
+        yield warning(
+            subject,
+            f"the column in `folds` has no {table.fold_by} in {Counted(n_lacking):row|rows}: jobs with `fold_by:"
+            f" {table.fold_by}` are refused if these rows train; correct the values",
+        )
+
+
+def _rows(data: PreparedData, dataset: DatasetConfig, job: JobConfig) -> Iterator[str]:
     """Say how many rows a training has and, for the guest alone, how they are weighted."""
     n_columns = data.block.columns.shape[1]
     yield f"before alignment: {describe_split(data)} and {n_columns} training columns"
+    if data.block.folds is not None:
+        sizes = np.bincount(data.block.folds, minlength=job.folds or 0)
+        has = f"{len(sizes)} folds by {job.fold_by} have {sizes.min():,} to {sizes.max():,} training rows"
+        yield f"before alignment: {has}"
+    elif job.fold_by != "random":
+        yield "the other party decides the folds of the job: here the seed draws them"
     weights = data.block.sample_weights
     if dataset.label is not None and weights is not None:
         yield (
@@ -249,12 +280,13 @@ def _of(what: str, findings: Iterable[Finding]) -> Iterator[Finding]:
 
 def _check_scores(config: ProcessConfig, job: JobConfig, data: PreparedData) -> None:
     n_scores = holdout_scores(job, len(data.block.holdout_columns), config.role, data.block.n_test)
+    n_scores += fold_points(job, config.role) * len(data.block.columns)
     if n_scores:
         check_scores(n_scores, ScoreQuota.of(config), JOB)
 
 
 def _check_points(job: JobConfig, data: PreparedData, account: Account) -> None:
-    n_points = scored_points(job, len(data.block.holdout_columns), account.role)
+    n_points = scored_points(job, len(data.block.holdout_columns), account.role) + fold_points(job, account.role)
     if n_points:
         account.check_points(n_points, data.preprocessing.n_row_values, JOB)
 

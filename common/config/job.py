@@ -84,7 +84,18 @@ ProtocolName = Literal["paillier", "shares"]
 """How the parties compute together; see `JobConfig.protocol`."""
 PAILLIER_OPTIONS = ("key_bits", "cipher", "slots")
 """Options of `JobConfig` that only the Paillier protocol has."""
-SHARES_OPTIONS = ("max_score", "inference", "l1", "folds", "fold_by", "path", "search", "one_standard_error", "classes")
+SHARES_OPTIONS = (
+    "max_score",
+    "inference",
+    "l1",
+    "folds",
+    "fold_by",
+    "choose",
+    "path",
+    "search",
+    "one_standard_error",
+    "classes",
+)
 """Options of `JobConfig` that only the protocol on shares has."""
 
 Algorithm = Annotated[Sgd | Sqn | Lbfgs, Field(discriminator="name")]
@@ -144,6 +155,10 @@ class JobConfig(Settings):
     by the guest (`label`); so that rows of one group are in one fold (`group`); or in the order of time, each fold one
     period (`time`). `group` and `time` need the `folds` of the dataset at one party. All but `random` need
     `policy.share_folds` of the party that decides. Requires `folds`."""
+    choose: Literal["log_loss", "auc"] = "log_loss"
+    """What the folds compare the penalties by: the lowest mean log loss, or the highest mean AUC. For `auc`, the guest
+    is told the score of each training row once for each penalty, which `policy.share_fold_scores` of the host permits.
+    Requires `folds`."""
     path: PenaltyPath | None = None
     """The penalties that the folds compare: a path from the job's `l1` and `l2` down. Requires `folds`. By default the
     folds measure the job's own `l1` and `l2` alone."""
@@ -313,6 +328,10 @@ class JobConfig(Settings):
             raise ValueError("`path` and `search` compare penalties by cross-validation: set `folds`, or remove them")
         if self.folds is None and self.fold_by != "random":
             raise ValueError("`fold_by` says how rows get into folds: set `folds`, or remove it")
+        if self.folds is None and self.choose != "log_loss":
+            raise ValueError("`choose` says how folds compare penalties: set `folds`, or remove it")
+        if self.task == "bins" and self.choose != "log_loss":
+            raise ValueError("`task: bins` compares no penalties: remove `choose`")
         if self.task == "bins" and self.fold_by != "random":
             raise ValueError("`task: bins` has no folds: remove `fold_by`")
         if self.folds is not None and self.evaluate_every is not None:

@@ -180,6 +180,7 @@ HOST_POLICY = (
     "min_rows_per_equation",
     "share_holdout_scores",
     "max_holdout",
+    "share_fold_scores",
     "allow_prediction",
     "max_scores_a_day",
     "min_columns_per_point",
@@ -262,6 +263,9 @@ class Policy(Settings):
     max_holdout: Annotated[float, Field(ge=0, lt=1)] = 0.5
     """Host only: the largest share of the rows that one job may hold out, for which the guest is given u_A. Jobs with
     different seeds hold out different rows; `max_scores_a_day` limits them all together."""
+    share_fold_scores: bool = False
+    """Host only: whether the guest may learn the score of each training row in jobs with `choose: auc`, once for each
+    penalty that the job compares. `max_scores_a_day` counts these scores, and `min_columns_per_point` the penalties."""
     share_split: bool = False
     """Whether to tell the other party what the `split` column of this party's dataset says about each common row: that
     it trains, which set of rows it evaluates, or that it is unused. Otherwise this party refuses jobs with `holdout:

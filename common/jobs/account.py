@@ -123,7 +123,9 @@ class Account:
         given = len(self.ledger.entry(self.dataset).points)
         reserved = self.ledger.n_reserved(self.dataset)
         others = f" and {reserved} reserved for running jobs" if reserved else ""
-        in_the_job = "set `holdout: 0` or a larger `evaluate_every` in the job, " if what == JOB else ""
+        in_the_job = (
+            "set `holdout: 0`, `choose: log_loss` or a larger `evaluate_every` in the job, " if what == JOB else ""
+        )
         why = (
             f"rows of {self.dataset} with {n_columns} columns may be scored with at most {self.max_points(n_columns)}"
             f" different sets of weights; {given} given so far{others}, {n_points} more needed;"

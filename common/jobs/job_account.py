@@ -1,5 +1,6 @@
 """What one job gives the other party about the rows of this party, counted before it leaves."""
 
+import hashlib
 import logging
 from collections.abc import Callable
 
@@ -13,7 +14,7 @@ from trilateral.common.data.party_data import PreparedData
 from trilateral.common.jobs.account import Account, training_equations
 from trilateral.common.jobs.ledger import point_of
 from trilateral.common.jobs.party_record import PartyRecord
-from trilateral.common.jobs.policy import JOB, holdout_scores, scored_points, spend_scores
+from trilateral.common.jobs.policy import JOB, fold_points, holdout_scores, scored_points, spend_scores
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
 from trilateral.common.protocol.messages import BeginRound, Message, ScoresDue, StepTaken
@@ -56,6 +57,8 @@ class JobAccount:
         self._add_rows = add_rows
         self._is_counted = record.counted_columns is not None
         self._secrecy: LabelSecrecy | None = None
+        self._opened = record.opened_folds
+        """How often the scores of each fold were about to be opened, in all sessions."""
 
     def open(self, quota: ScoreQuota) -> None:
         """Reserve points, and count the day's scores.
@@ -70,18 +73,19 @@ class JobAccount:
         job, record, account = self._job, self._record, self._account()
         role = account.role
         n_holdout = self._n_holdout
-        n_points = scored_points(job, n_holdout, role)
-        if n_points:
+        n_points, n_of_folds = scored_points(job, n_holdout, role), fold_points(job, role)
+        if n_points or n_of_folds:
             given = account.ledger.entry(account.dataset).points
             n_left = max(n_points - record.n_scored_points(given) * job.n_models, 0)
+            n_left += max(n_of_folds - max(self._opened.values(), default=0), 0)
             account.reserve_points(self._run_id, n_left, self._steps.n_row_values)
         if record.has_spent_scores:
             return
-        if n_points:
-            n_scores = holdout_scores(job, n_holdout, role, self._n_test)
+        if n_points or n_of_folds:
+            n_scores = holdout_scores(job, n_holdout, role, self._n_test) + n_of_folds * self._n_train
             left = spend_scores(n_scores, quota, JOB)
             rest = f"{left} are left today" if quota.limit < UNLIMITED else "without a daily limit"
-            log.info("job %s: counted %d scores of hold-out rows as given, %s", job.name, n_scores, rest)
+            log.info("job %s: counted %d scores of rows as given, %s", job.name, n_scores, rest)
         record.keep_spent_scores()
 
     def check_training(self, n_columns: int, secrecy: LabelSecrecy | None) -> None:
@@ -124,11 +128,23 @@ class JobAccount:
                 account.spend_training(*self._equations(begin.peer_columns, account))
                 self._record.keep_counted_columns(begin.peer_columns)
                 self._is_counted = True
+            case ScoresDue() if message.fold:
+                self._count_fold(message.fold)
             case ScoresDue():
                 points = [point_of(self._steps, each) for each in np.split(message.point, self._job.n_models)]
                 self._record.keep_newest_point(message.key, points[-1])
                 for point in points:
                     self._account().spend_point(point, self._steps.n_row_values, JOB, self._run_id)
+
+    def _count_fold(self, fold: int) -> None:
+        """Count the opening of a fold's scores, by each of which a row of the fold is scored at one more point.
+
+        The host does not know the points. So each opening counts as another one, also if it repeats a round.
+        """
+        self._opened[fold] = number = self._opened.get(fold, 0) + 1
+        self._record.keep_opened_folds(self._opened)
+        point = hashlib.sha256(b"fold scores" + self._record.id + number.to_bytes(8)).hexdigest()
+        self._account().spend_point(point, self._steps.n_row_values, JOB, self._run_id)
 
     def _equations(self, n_columns: int, account: Account) -> tuple[int, int]:
         """Return how many equations a peer with so many columns gets, and how many all trainings may give."""

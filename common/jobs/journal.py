@@ -255,14 +255,18 @@ class Journal:
                 {number: self._unseal(content, job_id, _round(number)) for number, content in rounds},
             )
 
-    def all(self) -> list[Record]:
-        """Return every job that was not replaced, without its rounds, in the order in which they were started."""
+    def all(self, *, with_facts: bool = True) -> list[Record]:
+        """Return every job that was not replaced, without its rounds, in the order in which they were started.
+
+        Args:
+            with_facts: whether to read the facts as well.
+        """
         with self._reading() as database:
             rows = database.execute(
                 "SELECT id, name, settings, state, reason FROM job WHERE substr(name, 1, 1) != ? ORDER BY rowid",
                 (_REPLACED,),
             ).fetchall()
-            return [_record(row, self._facts(database, row[0]), {}) for row in rows]
+            return [_record(row, self._facts(database, row[0]) if with_facts else {}, {}) for row in rows]
 
     # --- values, which may be encrypted
 

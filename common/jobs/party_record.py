@@ -2,7 +2,7 @@
 
 import json
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import blake2b
 from pathlib import Path
@@ -66,6 +66,8 @@ _START = "start"
 """Name of the fact that holds the guest's secret first weights."""
 _NEWEST_POINT = "newest point"
 """Name of the fact that holds the round and the digest of the newest point at which the host scored rows."""
+_OPENED_FOLDS = "opened folds"
+"""Name of the fact that holds how often the host has opened the scores of each fold."""
 _REQUESTS = {b"B": BeginRoundRequest, b"F": FinishJobRequest}
 _TOLERANCE = 1e-6
 """Tolerance of the comparison of training columns: another version of a library may round differently."""
@@ -204,6 +206,16 @@ class PartyRecord:
     def keep_newest_point(self, key: RoundKey, point: str) -> None:
         """Record a point at which rows are about to be scored, before the ledger counts it."""
         self._keep({_NEWEST_POINT: f"{key.round} {point}".encode()})
+
+    @property
+    def opened_folds(self) -> dict[int, int]:
+        """How often the scores of each fold were about to be opened in earlier sessions."""
+        kept: dict[str, int] = json.loads(self._fact(_OPENED_FOLDS) or b"{}")
+        return {int(fold): count for fold, count in kept.items()}
+
+    def keep_opened_folds(self, opened: Mapping[int, int]) -> None:
+        """Record how often the scores of each fold were opened, before they are."""
+        self._keep({_OPENED_FOLDS: json.dumps(opened).encode()})
 
     def n_scored_points(self, given: Collection[str]) -> int:
         """Return at how many points the host has scored its hold-out rows in earlier sessions.

@@ -18,6 +18,7 @@ from trilateral.common.jobs.policy import (
     check_peer,
     check_sizes,
     check_split,
+    fold_points,
     holdout_scores,
 )
 from trilateral.common.jobs.quota import ScoreQuota
@@ -121,7 +122,7 @@ class Permission:
             check_holdout(self._job, config.policy, n_holdout, config.role)
             check_effective_rows(self._job, config.policy, data.block, config.role)
             check_split(self._job, config.policy, data, config.role)
-            if holdout_scores(self._job, n_holdout, config.role):
+            if holdout_scores(self._job, n_holdout, config.role) or fold_points(self._job, config.role):
                 check_counted(ScoreQuota.of(config), config.role, JOB)
         if self._n_peer_columns is not None:
             self.check_peer(self._n_peer_columns)

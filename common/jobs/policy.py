@@ -147,6 +147,12 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
             "policy.share_folds",
             f"the {role} does not tell the other party in which fold each row lies: set `fold_by: random` in the job",
         )
+    if role is Role.HOST and job.choose == "auc" and not policy.share_fold_scores:
+        raise refusal(
+            role,
+            "policy.share_fold_scores",
+            "the host does not let the guest learn the scores of training rows: set `choose: log_loss` in the job",
+        )
     if job.task == "bins":
         if role is Role.HOST and policy.share_bins == "none":
             raise refusal(
@@ -506,6 +512,14 @@ def scored_points(job: JobConfig, n_holdout: int, role: Role) -> int:
     if role is not Role.HOST or not n_holdout:
         return 0
     return job.n_models if job.protocol == "shares" else max_evaluations(job) + 1
+
+
+def fold_points(job: JobConfig, role: Role) -> int:
+    """Return at how many points a job scores each training row of this party: with `choose: auc`, by each penalty.
+
+    A row lies in one fold. So it is scored by one model for each penalty, although each fold has models of its own.
+    """
+    return len(job.penalties) if role is Role.HOST and job.choose == "auc" else 0
 
 
 def check_scores(count: int, quota: ScoreQuota, what: str) -> None:

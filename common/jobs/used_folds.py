@@ -14,7 +14,7 @@ the file, so whoever reads the file can test whether an ID was used. With `state
 journal is.
 """
 
-import io
+import json
 import math
 import secrets
 import threading
@@ -22,8 +22,8 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,30 +74,35 @@ class _Content:
 
     @classmethod
     def parse(cls, content: bytes) -> "_Content":
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            key, rows, names = arrays["key"].tobytes(), arrays["rows"], arrays["jobs"].tolist()
-            jobs = tuple((name, arrays[f"folds_{number}"].tobytes()) for number, name in enumerate(names))
-        if len(key) != KEY_BYTES or rows.dtype != np.uint64 or rows.ndim != 1:
-            raise ValueError("it has other arrays")
-        return cls(key, rows, jobs)
+        head, _, body = content.partition(b"\n")
+        fields = json.loads(head)
+        sizes = [8 * fields["rows"], *(job["bytes"] for job in fields["jobs"])]
+        ends = list(accumulate(sizes))
+        if ends[-1] != len(body) or len(key := bytes.fromhex(fields["key"])) != KEY_BYTES:
+            raise ValueError("it is cut off")
+        rows, *folds = (body[end - size : end] for size, end in zip(sizes, ends, strict=True))
+        names = (job["name"] for job in fields["jobs"])
+        return cls(key, np.frombuffer(rows, "<u8"), tuple(zip(names, folds, strict=True)))
 
     def to_bytes(self) -> bytes:
-        out = io.BytesIO()
-        folds = {f"folds_{number}": np.frombuffer(each, np.uint8) for number, (_, each) in enumerate(self.jobs)}
-        names = np.array([name for name, _ in self.jobs], dtype=np.str_)
-        np.savez(out, key=np.frombuffer(self.key, np.uint8), rows=self.rows, jobs=names, **folds)  # type: ignore[arg-type]
-        return out.getvalue()
+        # Not an .npz file: numpy reads its headers as Python, which two threads of CPython 3.11 cannot do at a time.
+        jobs = [{"name": name, "bytes": len(folds)} for name, folds in self.jobs]
+        head = json.dumps({"key": self.key.hex(), "rows": len(self.rows), "jobs": jobs}).encode()
+        return b"".join([head, b"\n", self.rows.astype("<u8").tobytes(), *(folds for _, folds in self.jobs)])
 
     def with_rows(self, job: JobFolds) -> tuple[Hashes, RoleVector]:
         """Return all rows, those of a job among them, and the fold of each in this job; shapes (n_rows,)."""
-        order = np.argsort(self.rows)
-        at = np.searchsorted(self.rows, job.hashes, sorter=order)
-        at = order[np.minimum(at, len(order) - 1)] if len(order) else at
-        is_new = self.rows[at] != job.hashes if len(order) else np.ones(len(job.hashes), dtype=bool)
-        rows = np.concatenate([self.rows, job.hashes[is_new]])
+        # Both in the order of the hashes: a search for one row after the other would wait for memory.
+        order = np.argsort(job.hashes)
+        hashes, own = job.hashes[order], job.folds[order]
+        known = np.argsort(self.rows)
+        at = np.searchsorted(self.rows[known], hashes)
+        is_new = at == len(known)
+        is_new[~is_new] = self.rows[known[at[~is_new]]] != hashes[~is_new]
+        rows = np.concatenate([self.rows, hashes[is_new]])
         folds = np.full(len(rows), RowRole.UNUSED, dtype=np.uint8)
-        folds[at[~is_new]] = job.folds[~is_new]
-        folds[len(self.rows) :] = job.folds[is_new]
+        folds[known[at[~is_new]]] = own[~is_new]
+        folds[len(self.rows) :] = own[is_new]
         return rows, folds
 
 
@@ -181,7 +186,7 @@ class UsedFolds:
 
     @contextmanager
     def _locked(self) -> Iterator[_Content]:
-        """Yield the content of the file, which nobody else changes within the block. The first use draws the key."""
+        """Lock the file, and yield its content. The first use draws the key."""
         public = file_errors(self._path, f"the {self._role} accepts no job", "list of used folds")
         with public, self._lock, lock_file(self._lock_path):
             try:
@@ -190,7 +195,7 @@ class UsedFolds:
                     content = _Content(secrets.token_bytes(KEY_BYTES), np.zeros(0, np.uint64))
                     self._write(content)
                 yield content
-            except (BadZipFile, EOFError, zlib.error) as error:
+            except zlib.error as error:
                 raise ValueError("it is cut off") from error
 
     def _read(self) -> _Content | None:
@@ -215,7 +220,7 @@ class UsedFolds:
 
 
 def _smallest_fold(folds: RoleVector) -> int:
-    sizes = np.bincount(folds[folds != RowRole.UNUSED])
+    sizes = np.bincount(folds, minlength=256)[:MAX_FOLDS]
     return int(sizes[sizes > 0].min(initial=len(folds)))
 
 
@@ -235,12 +240,12 @@ def fewest_rows(one: RoleVector, other: RoleVector) -> float:
     Returns:
         The number of rows; infinite if no combination leaves any row.
     """
-    n_nodes = 1 + 2 * MAX_FOLDS  # The first is for rows outside of the training.
-    ends = [
-        np.where(folds == RowRole.UNUSED, 0, folds.astype(np.int64) + 1 + number * MAX_FOLDS)
-        for number, folds in enumerate((one, other))
-    ]
-    weights = np.bincount(ends[0] * n_nodes + ends[1], minlength=n_nodes**2).reshape(n_nodes, n_nodes)
+    counts = np.bincount(one.astype(np.uint16) << 8 | other, minlength=256**2).reshape(256, 256)
+    # Node 0 is for rows outside of the training. The folds of the first job follow, and then those of the other one.
+    nodes = np.array([RowRole.UNUSED, *range(MAX_FOLDS)])
+    of_other = np.array([0, *range(1 + MAX_FOLDS, 1 + 2 * MAX_FOLDS)])
+    weights = np.zeros((1 + 2 * MAX_FOLDS, 1 + 2 * MAX_FOLDS), np.int64)
+    weights[np.ix_(np.arange(1 + MAX_FOLDS), of_other)] = counts[np.ix_(nodes, nodes)]
     weights = weights + weights.T
     np.fill_diagonal(weights, 0)
     used = np.flatnonzero(weights.any(axis=0))

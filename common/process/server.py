@@ -219,17 +219,18 @@ async def _serve(
     asyncio.get_running_loop().set_exception_handler(log_without_text)
     parts.jobs.metrics.certificates = certificates
     parts.jobs.metrics.read_shifts = partial(newest_shifts, config.state, MAX_SHOWN)
-    async with scraped(config.metrics.listen, parts.jobs.metrics), parts.running(), _page_of(page):
+    async with scraped(config.metrics.listen, parts.jobs.metrics), parts.running():
         await server.start()
         watch = asyncio.create_task(live.watch())
         try:
-            for name in names:
-                await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-            log.info("%s listens on %s", config.role, address)
-            on_ready(address)
-            await parts.jobs.go_on()
-            await stop.wait()
-            log.info("%s stops", config.role)
+            async with nullcontext() if page is None else page.running():
+                for name in names:
+                    await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+                log.info("%s listens on %s", config.role, address)
+                on_ready(address)
+                await parts.jobs.go_on()
+                await stop.wait()
+                log.info("%s stops", config.role)
             await health_servicer.enter_graceful_shutdown()
             await parts.jobs.close()
             await parts.close()
@@ -238,10 +239,6 @@ async def _serve(
             with suppress(asyncio.CancelledError):
                 await watch
             await server.stop(GRACE)
-
-
-def _page_of(page: LivePage | None) -> AbstractAsyncContextManager[None]:
-    return nullcontext() if page is None else page.running()
 
 
 def new_server(limiter: CallLimiter, guard: Guard) -> grpc.aio.Server:

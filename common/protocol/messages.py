@@ -67,16 +67,34 @@ class Kind(StrEnum):
     UNWEIGHTED_SLOPES = "unweighted_slopes"
     """In the step of inference with sample weights, the host's share of the slopes under a mask; host to guest."""
     MASKED_SLOPES = "masked_slopes"
-    """In the step of inference, a party's share of the slopes under a mask; each party to the other."""
+    """In the step of inference, a party's shares of the slopes and of the residual, under masks; each party to the
+    other."""
     ROUNDED_SLOPES = "rounded_slopes"
     """The same of the rounded slopes, under another mask; each party to the other."""
     SLOPE_COLUMNS = "slope_columns"
     """In the step of inference, a share of the products of slopes and columns under a mask; from the party with fewer
     columns to the other."""
+    FINE_COLUMNS = "fine_columns"
+    """In the step of inference, X - U under masks of the attempt, for columns that are rounded more finely; each party
+    to the other."""
+    UNWEIGHTED_RESIDUAL = "unweighted_residual"
+    """In the step of inference with sample weights, the host's share of the rounded residual under a mask; host to
+    guest."""
+    ROUNDED_RESIDUAL = "rounded_residual"
+    """In the step of inference, a party's share of the rounded residual under a mask; each party to the other."""
 
 
 SLOPE_KINDS = frozenset(
-    {Kind.DEALT_SLOPES, Kind.UNWEIGHTED_SLOPES, Kind.MASKED_SLOPES, Kind.ROUNDED_SLOPES, Kind.SLOPE_COLUMNS}
+    {
+        Kind.DEALT_SLOPES,
+        Kind.UNWEIGHTED_SLOPES,
+        Kind.MASKED_SLOPES,
+        Kind.ROUNDED_SLOPES,
+        Kind.SLOPE_COLUMNS,
+        Kind.FINE_COLUMNS,
+        Kind.UNWEIGHTED_RESIDUAL,
+        Kind.ROUNDED_RESIDUAL,
+    }
 )
 """The kinds of the step of inference alone."""
 ELEMENT_KINDS = SLOPE_KINDS | {
@@ -416,6 +434,10 @@ class ComparedPenalty:
     """Mean log loss on the folds, each of a fit on the rows outside of the fold; None if a fit has none."""
     standard_error: float | None
     """Of that mean."""
+    auc: float | None
+    """With `choose: auc`, mean AUC on the folds, if `loss` is not None; else None."""
+    auc_error: float | None
+    """Of that mean."""
     n_terms: float
     """Training columns of both parties with a weight other than 0, without the intercept; a mean over the folds."""
     is_chosen: bool
@@ -552,6 +574,7 @@ class ObservationRecord:
     curvature: FloatVector | None = None
     holdout_loss: float | None = None
     information: FloatVector | None = None
+    auc: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -566,11 +589,14 @@ class StepTaken:
 
 @dataclass(frozen=True, eq=False)
 class ScoresDue:
-    """Host: its scores of the hold-out rows are about to leave. Count the point before they do."""
+    """Host: scores of rows are about to leave. Count the point before they do."""
 
     key: RoundKey
     point: FloatVector
-    """The host's weights at which the rows are scored, in training units, shape (n_columns,)."""
+    """The host's weights at which the hold-out rows are scored, in training units, shape (n_columns,); empty for a
+    fold, at whose point no party knows a weight."""
+    fold: int = 0
+    """The fold of training rows whose scores are opened, from 1 up; 0 for hold-out rows."""
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,8 @@ class Place:
         """The rounds of earlier sessions."""
         self._known_finish: FinishJob | None = None
         self._evaluated: set[int] = set()
+        self._alone: dict[int, set[int]] = {}
+        """The rounds on each fold alone."""
         self._on_shares = job.protocol == "shares"
 
     @property
@@ -205,6 +207,7 @@ class Place:
                 f"{asked}, with batch {batch.index + 1} of epoch {batch.epoch}:"
                 f" this job has {epochs} epochs of {self._n_batches} batches"
             )
+        self._check_alone(begin, asked)
         self._check_evaluation(begin, asked)
         self._check_direction(begin, asked)
         self._check_information(begin, asked)
@@ -222,6 +225,18 @@ class Place:
         asks_for_more = shares is not None and (shares.weights is None or shares.holdout is not None)
         if begin.gradient or begin.batch != WHOLE_SET or asks_for_more:
             raise ProtocolError(f"{asked}, as a step of inference that asks for something else as well")
+
+    def _check_alone(self, begin: BeginRound, asked: str) -> None:
+        """Check a round that opens the scores of a fold to the guest and its AUC to the coordinator."""
+        if self._job.choose != "auc" or not begin.batch.held_out:
+            return
+        rounds = self._alone.setdefault(begin.batch.fold, set())
+        rounds.add(begin.key.round)
+        if len(rounds) > len(self._job.penalties):
+            raise ProtocolError(
+                f"{asked}, with fold {begin.batch.fold} alone once more: this job compares {len(self._job.penalties)}"
+                " penalties on a fold"
+            )
 
     def _check_evaluation(self, begin: BeginRound, asked: str) -> None:
         """Check an evaluation, because each one gives the guest one more linear function of every hold-out row."""

@@ -353,7 +353,9 @@ def draw_loss(axes: Axes, rounds: Sequence[int], losses: Sequence[float | None])
     y = np.array([math.nan if each is None else each for each in losses], np.float64)
     known = np.isfinite(y)
     if not known.any():
-        return nothing(axes, "There is no round yet." if not len(x) else "This process has the loss of no round.")
+        return nothing(
+            axes, "There are no rounds yet." if not len(x) else "This process does not have the losses of the rounds."
+        )
     prepare(axes, "round", "loss (nats per row)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
     n_unknown = int(np.count_nonzero(~known))

@@ -1,15 +1,14 @@
-"""What the coordinator's report of a job says, and the reports of a bins job at the parties."""
+"""What the coordinator's report of a job says."""
+
+from dataclasses import replace
 
 from trilateral.common.base.progress import duration
-from trilateral.common.data.model.bins_file import BinsFile
 from trilateral.common.jobs.history_file import seconds_by_work
-from trilateral.common.report.bins_section import bins_section
-from trilateral.common.report.contents import Facts, Figure, Report, Section, Table, Text, number, size
+from trilateral.common.report.contents import Figure, Report, Section, Table, Text, number, size
 from trilateral.common.report.disclosures import disclosures_section, n_bytes
-from trilateral.common.report.guest import identity
 from trilateral.common.report.job_files import JobFiles
 from trilateral.common.report.model_sections import settings_section
-from trilateral.common.report.training import n_repeated, traffic_table, training_section
+from trilateral.common.report.training import n_repeated, training_section
 
 MAX_ROUNDS = 1000
 """Rounds in the table."""
@@ -19,9 +18,7 @@ def coordinator_report(files: JobFiles) -> Report:
     """Return the report of a job at the coordinator, which knows losses, times and bytes, and no row or weight."""
     training = training_section(files)
     if training is not None:
-        traffic = traffic_table(files)
-        tables = [each for each in (traffic, _rounds(files)) if each is not None]
-        training = Section(training.name, training.title, [*training.blocks, *tables])
+        training = replace(training, blocks=[*training.blocks, _rounds(files)])
     _, seconds = seconds_by_work(files.history)
     losses = [line["loss"] for line in files.history if line.get("loss") is not None]
     figures = [
@@ -42,28 +39,7 @@ def coordinator_report(files: JobFiles) -> Report:
         " names of columns.",
         figures=figures,
         sections=[each for each in sections if each is not None],
-        identity=identity(files),
-    )
-
-
-def bins_report(files: JobFiles, bins: BinsFile) -> Report:
-    """Return the report of a bins job at a party."""
-    facts = [
-        ("training rows, which alone were counted", f"{bins.n_train:,}"),
-        ("own columns in bins", f"{len(bins.columns):,}"),
-        ("SHA-256 of the table", bins.table),
-    ]
-    if bins.host_columns:
-        facts.insert(2, ("columns of the host in bins", f"{len(bins.host_columns):,}"))
-    left_out = Table("Columns without bins", ("column", "reason"), [*bins.left_out.items()], n_texts=2)
-    data = Section("data", "Data", [Facts("The rows of the job", facts), *([left_out] if bins.left_out else [])])
-    sections = [data, bins_section(bins), disclosures_section(files), settings_section(files)]
-    return Report(
-        title=f"Bins {files.job}",
-        role=bins.role.value,
-        lead="Columns in bins, with the labels of the training rows as far as this party knows them.",
-        sections=[each for each in sections if each is not None],
-        identity=identity(files),
+        identity=files.identity,
     )
 
 

@@ -139,8 +139,8 @@ def _decisions(files: JobFiles) -> Table:
     counts: dict[tuple[str, str, str], list[int]] = {}
     for line in files.audit:
         decision = str(line.get("decision", ""))
-        method = line.get("method") or ("OpenJob" if "rounds" in line else "")
-        key = (_METHODS.get(method, str(method)), decision, str(line.get("role") or NO_FIGURE))
+        method = str(line.get("method") or "session of the job")
+        key = (_METHODS.get(method, method), decision, str(line.get("role") or NO_FIGURE))
         count = counts.setdefault(key, [0, 0])
         count[0] += 1 + int(line.get("suppressed", 0))
         count[1] += _given(line)
@@ -159,11 +159,3 @@ def _decisions(files: JobFiles) -> Table:
 def _given(line: Line) -> int:
     is_given = line.get("decision") == "allowed" and line.get("method") in {"GetScores", "AnswerPoints"}
     return int(line.get("n_scores", 0)) if is_given else 0
-
-
-def audit_facts(files: JobFiles) -> list[tuple[str, str]]:
-    """Return what identifies the audit lines of the job."""
-    if not files.audit:
-        return []
-    first, last = files.audit[0], files.audit[-1]
-    return [("audit log", f"lines {first.get('number', NO_FIGURE)} to {last.get('number', NO_FIGURE)}")]

@@ -7,27 +7,31 @@ from trilateral.common.data.model.distributions import LARGE
 from trilateral.common.data.model.model_file import Classes, PartyModel
 from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 from trilateral.common.report import charts
-from trilateral.common.report.bins_section import bins_section
+from trilateral.common.report.bins import bins_section
 from trilateral.common.report.contents import (
     SQUARE,
     WIDE,
     Block,
     Chart,
     Charts,
-    Facts,
     Figure,
-    Points,
     Report,
     Section,
     Table,
     Text,
     number,
-    pieces,
 )
 from trilateral.common.report.disclosures import disclosures_section
 from trilateral.common.report.job_files import JobFiles
 from trilateral.common.report.later_rows import Later, stability_section
-from trilateral.common.report.model_sections import data_section, settings_section, terms_section, weight_remarks
+from trilateral.common.report.model_sections import (
+    data_section,
+    overview,
+    remarks_of,
+    settings_section,
+    terms_section,
+    weight_remarks,
+)
 from trilateral.common.report.quality import (
     Evaluated,
     calibration_section,
@@ -36,7 +40,7 @@ from trilateral.common.report.quality import (
     quality_section,
     threshold_section,
 )
-from trilateral.common.report.training import traffic_table, training_section
+from trilateral.common.report.training import training_section
 
 FEW_POSITIVE = 100
 """With fewer rows of the rarer label, figures of a set are rough (Collins, Ogundimu and Altman 2016, Sample size
@@ -61,7 +65,7 @@ def guest_report(files: JobFiles, model: PartyModel, later: Later) -> Report:
         bins_section(model),
         search_section(model),
         stability_section(model, later),
-        _training(files),
+        training_section(files),
         disclosures_section(files),
         settings_section(files),
     ]
@@ -73,16 +77,8 @@ def guest_report(files: JobFiles, model: PartyModel, later: Later) -> Report:
         " model, and the guest's own part of it.",
         figures=figures,
         sections=[each for each in sections if each is not None],
-        identity=identity(files),
+        identity=files.identity,
     )
-
-
-def identity(files: JobFiles) -> list[tuple[str, str]]:
-    """Return what tells a report from others."""
-    facts = [("job", files.job), ("run", files.run_id)]
-    if files.ended:
-        facts.append(("ended", files.ended))
-    return facts
 
 
 def _of_scores(model: PartyModel, sets: Sequence[Evaluated]) -> list[Section | None]:
@@ -181,7 +177,7 @@ def search_section(model: PartyModel) -> Section | None:
             ),
             Table(
                 f"Cross-validation with {model.job.folds} folds",
-                ("l1", "l2", "log loss", "std. error", "columns", ""),
+                ("l1", "l2", "log loss", "std. error", "columns", "choice"),
                 rows,
                 n_texts=0,
                 note="Columns: training columns of both parties with a weight other than 0, as a mean over the folds.",
@@ -190,42 +186,19 @@ def search_section(model: PartyModel) -> Section | None:
     )
 
 
-def _training(files: JobFiles) -> Section | None:
-    section = training_section(files)
-    traffic = traffic_table(files)
-    if section is None or traffic is None:
-        return section
-    return Section(section.name, section.title, [*section.blocks, traffic])
-
-
 def _summary(model: PartyModel, sets: Sequence[Evaluated], later: Later) -> list[Block]:
-    job, data = model.job, model.data
-    statements = [
-        f"Trained on {data.n_train:,} rows under the protocol {job.protocol}, with the {job.loss_name}:"
-        f" {model.rounds:,} rounds. Training ended because {model.reason}."
-        if model.reason
-        else f"Trained on {data.n_train:,} rows under the protocol {job.protocol}: {model.rounds:,} rounds."
-    ]
+    statements = []
     if sets and sets[0].metrics.auc is not None and model.classes is None:
         statements.append(
             f"On the {sets[0].title}, a positive row has a higher score than a negative one in"
             f" {sets[0].metrics.auc:.1%} of all pairs."
         )
     remarks = _remarks(model, sets, later)
-    return pieces(
-        *(Text(each) for each in statements),
-        Facts(
-            "The model at a glance",
-            [
-                ("terms of the guest", f"{len(model.weights):,}"),
-                ("loss on the training rows, penalty included", number(model.loss, 6)),
-                ("algorithm", job.algorithm.name),
-                ("penalty", f"l1 {job.l1:g}, l2 {job.l2:g}" if job.is_penalised else "none"),
-            ],
-        ),
-        Text("For a reviewer to look at:") if remarks else None,
-        Points(remarks) if remarks else Text("The report has found nothing unusual. It does not replace a review."),
-    )
+    return [
+        *overview(model),
+        *map(Text, statements),
+        *remarks_of(remarks, "The report has found nothing unusual. It does not replace a review."),
+    ]
 
 
 def _remarks(model: PartyModel, sets: Sequence[Evaluated], later: Later) -> list[str]:

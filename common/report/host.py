@@ -4,14 +4,20 @@ import math
 
 from trilateral.common.data.model.distributions import LARGE
 from trilateral.common.data.model.model_file import PartyModel
-from trilateral.common.report.bins_section import bins_section
-from trilateral.common.report.contents import Block, Facts, Figure, Points, Report, Section, Text, number, pieces, size
+from trilateral.common.report.bins import bins_section
+from trilateral.common.report.contents import Block, Figure, Report, Section, size
 from trilateral.common.report.disclosures import disclosures_section, n_bytes, n_values
-from trilateral.common.report.guest import identity
 from trilateral.common.report.job_files import JobFiles
 from trilateral.common.report.later_rows import Later, stability_section
-from trilateral.common.report.model_sections import data_section, settings_section, terms_section, weight_remarks
-from trilateral.common.report.training import traffic_table, training_section
+from trilateral.common.report.model_sections import (
+    data_section,
+    overview,
+    remarks_of,
+    settings_section,
+    terms_section,
+    weight_remarks,
+)
+from trilateral.common.report.training import training_section
 
 
 def host_report(files: JobFiles, model: PartyModel, later: Later) -> Report:
@@ -34,17 +40,13 @@ def host_report(files: JobFiles, model: PartyModel, later: Later) -> Report:
         )
         for place, part in enumerate(parts, 1)
     ]
-    training = training_section(files)
-    traffic = traffic_table(files)
-    if training is not None and traffic is not None:
-        training = Section(training.name, training.title, [*training.blocks, traffic])
     sections = [
         Section("summary", "Summary", _summary(model, later)),
         data_section(model),
         *terms,
         bins_section(model),
         stability_section(model, later),
-        training,
+        training_section(files),
         disclosures_section(files, max_points=max_points),
         settings_section(files),
     ]
@@ -63,29 +65,13 @@ def host_report(files: JobFiles, model: PartyModel, later: Later) -> Report:
         " columns, and what left its process. The host knows neither the labels nor the quality of the model.",
         figures=figures,
         sections=[each for each in sections if each is not None],
-        identity=identity(files),
+        identity=files.identity,
     )
 
 
 def _summary(model: PartyModel, later: Later) -> list[Block]:
-    job = model.job
     remarks = weight_remarks(model)
     large = [name for name, value in later.shift.csi.items() if value >= LARGE]
     if large:
         remarks.append(f"Large shift since the training: {', '.join(large)}.")
-    return pieces(
-        Text(
-            f"Trained on {model.data.n_train:,} rows under the protocol {job.protocol}, with the {job.loss_name}:"
-            f" {model.rounds:,} rounds. Training ended because {model.reason}."
-        ),
-        Facts(
-            "The model at a glance",
-            [
-                ("loss of the whole model on the training rows, penalty included", number(model.loss, 6)),
-                ("algorithm", job.algorithm.name),
-                ("penalty", f"l1 {job.l1:g}, l2 {job.l2:g}" if job.is_penalised else "none"),
-            ],
-        ),
-        Text("For a reviewer to look at:") if remarks else None,
-        Points(remarks) if remarks else None,
-    )
+    return [*overview(model), *remarks_of(remarks)]

@@ -61,6 +61,12 @@ class JobFiles:
         return times[-1][:16].replace("T", " ") + " UTC" if times else ""
 
     @property
+    def identity(self) -> list[tuple[str, str]]:
+        """What tells a report of this job from others."""
+        facts = [("job", self.job), ("run", self.run_id), ("ended", self.ended)]
+        return [(name, value) for name, value in facts if value]
+
+    @property
     def sent(self) -> Moved:
         """What the sessions of the job have sent, by peer and kind."""
         return self._moved("sent")

@@ -34,23 +34,52 @@ from trilateral.common.report.contents import (
     significant,
 )
 from trilateral.common.report.job_files import JobFiles
+from trilateral.common.report.quality import NAMES
 
 HIGH_VIF = 5.0
 """A variance inflation factor from which on a term mostly repeats others of the same party (James et al. 2021, An
 Introduction to Statistical Learning, section 3.3.3)."""
 
 
+def overview(model: PartyModel) -> list[Block]:
+    """Return how the model was trained."""
+    job = model.job
+    return [
+        Text(
+            f"Trained on {model.data.n_train:,} rows under the protocol {job.protocol}, with the {job.loss_name},"
+            f" in {model.rounds:,} rounds."
+        ),
+        Facts(
+            "The model at a glance",
+            [
+                ("own terms", f"{len(model.weights):,}"),
+                ("loss of the whole model on the training rows, penalty included", number(model.loss, 6)),
+                ("why the training ended", model.reason),
+                ("algorithm", job.algorithm.name),
+                ("penalty", f"l1 {job.l1:g}, l2 {job.l2:g}" if job.is_penalised else "none"),
+            ],
+        ),
+    ]
+
+
+def remarks_of(remarks: Sequence[str], otherwise: str = "") -> list[Block]:
+    """Return what a reviewer should look at; without remarks, the text `otherwise`."""
+    if remarks:
+        return [Text("For a reviewer to look at:"), Points(remarks)]
+    return [Text(otherwise)] if otherwise else []
+
+
 def data_section(model: PartyModel) -> Section:
     """Describe the rows of a model."""
     data = model.data
     rows = [("rows that both parties have", f"{data.n_rows:,}"), ("training rows", f"{data.n_train:,}")]
-    rows += [(f"evaluation set {name}", f"{n_rows:,}") for name, n_rows in data.sets.items()]
+    rows += [(NAMES.get(name, name), f"{n_rows:,}") for name, n_rows in data.sets.items()]
     if not data.sets:
         rows.append(("hold-out rows", f"{data.n_holdout:,}"))
     n_unused = data.n_rows - data.n_train - max(sum(data.sets.values()), data.n_holdout)
     if n_unused > 0:
         rows.append(("rows without a part in the job", f"{n_unused:,}"))
-    if data.n_rarer_label is not None:
+    if data.n_rarer_label is not None and model.classes is None:
         rows.append(("rows with the rarer label", _range(data.n_rarer_label, data.n_rows)))
     if model.role is Role.GUEST:
         rows.append(("weights of rows", "yes, in the training" if data.weighted else "no, all rows count alike"))

@@ -58,7 +58,8 @@ def html_of(files: JobFiles, later: "LaterRows | None" = None) -> str:
 
 def _report(files: JobFiles, later: "LaterRows | None") -> "Report":
     # These modules import matplotlib.
-    from trilateral.common.report.coordinator import bins_report, coordinator_report
+    from trilateral.common.report.bins import bins_report
+    from trilateral.common.report.coordinator import coordinator_report
     from trilateral.common.report.guest import guest_report
     from trilateral.common.report.host import host_report
     from trilateral.common.report.later_rows import Later, look_at_later

@@ -84,11 +84,12 @@ def training_section(files: JobFiles) -> Section | None:
             Charts(drawn) if drawn else None,
             _evaluations(files),
             work,
+            _traffic(files),
         ),
     )
 
 
-def traffic_table(files: JobFiles) -> Table | None:
+def _traffic(files: JobFiles) -> Table | None:
     """Return the bytes of the rounds by kind of vector; None without a history."""
     sent, received = (_bytes_by_kind(files, direction) for direction in ("sent", "received"))
     kinds = sorted({*sent, *received}, key=lambda kind: -(sent[kind] + received[kind]))

@@ -358,6 +358,8 @@ def _encode_finish(message: FinishJob) -> Fields:
                 l2=each.l2,
                 loss=each.loss,
                 standard_error=each.standard_error,
+                auc=each.auc,
+                auc_error=each.auc_error,
                 n_terms=each.n_terms,
                 is_chosen=each.is_chosen,
             )
@@ -373,7 +375,11 @@ def _decode_compared(each: party_pb2.ComparedPenalty) -> ComparedPenalty:
     error = decode_float(each.standard_error, "standard error") if each.HasField("standard_error") else None
     if min(l1, l2, n_terms) < 0 or (loss is None) is not (error is None) or (each.is_chosen and loss is None):
         refuse("a penalty that no cross-validation compares")
-    return ComparedPenalty(l1, l2, loss, error, n_terms, each.is_chosen)
+    auc = decode_float(each.auc, "AUC of a penalty") if each.HasField("auc") else None
+    auc_error = decode_float(each.auc_error, "standard error") if each.HasField("auc_error") else None
+    if (auc is None) is not (auc_error is None) or not 0 <= (auc or 0) <= 1 or (auc is not None and loss is None):
+        refuse("an AUC that no cross-validation measures")
+    return ComparedPenalty(l1, l2, loss, error, auc, auc_error, n_terms, each.is_chosen)
 
 
 def _encode_covariance(own: OwnCovariance) -> party_pb2.OwnCovariance:
@@ -690,7 +696,10 @@ _BETWEEN_PARTIES = (
     Kind.MASKED_SLOPES,
     Kind.ROUNDED_SLOPES,
     Kind.SLOPE_COLUMNS,
+    Kind.FINE_COLUMNS,
+    Kind.ROUNDED_RESIDUAL,
 )
+_FROM_HOST = (*_BETWEEN_PARTIES, Kind.UNWEIGHTED_SLOPES, Kind.UNWEIGHTED_RESIDUAL, Kind.COUNTS)
 
 ROUTES: tuple[Route, ...] = (
     _message("PartyService/OpenJob", _COORDINATOR, OpenJob, _encode_open, _decode_open),
@@ -709,7 +718,7 @@ ROUTES: tuple[Route, ...] = (
     _message("GuestService/ProveIds", _HOST, IdProof, _encode_proof, _decode_proof),
     _message("GuestService/SendRowRoles", _HOST, RolePiece, _encode_roles, _decode_roles),
     _vectors("GuestService/SendVector", {Kind.SCORES: _HOST, Kind.SQUARES: _HOST, Kind.SCORE_CHANGE: _HOST}),
-    _elements("GuestService/SendElements", (*_BETWEEN_PARTIES, Kind.UNWEIGHTED_SLOPES, Kind.COUNTS), _HOST),
+    _elements("GuestService/SendElements", _FROM_HOST, _HOST),
     _message("GuestService/SendBinSizes", _HOST, BinSizes, _encode_bin_sizes, _decode_bin_sizes),
     _message("GuestService/SendHoldoutScores", _HOST, HoldoutScores, _encode_holdout, _decode_holdout),
     _message("CoordinatorService/ReportProgress", _PARTIES, StageProgress, _encode_stage, _decode_stage),

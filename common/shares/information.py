@@ -1,7 +1,7 @@
-"""The Fisher information X'(c W)X in shares, where W = sigma'(u): what each role computes on a block of rows.
+"""The Fisher information X'(c W)X and the gradient X'(c d) in shares: what each role computes on a block of rows.
 
-The names are those of `kernels`: A and B are the host and the guest, X a party's own columns, U their masks, which the
-coordinator C knows, too, and D = X - U, which both parties know.
+W = sigma'(u) and d = sigma(u) - y. The names are those of `kernels`: A and B are the host and the guest, X a party's
+own columns, U their masks, which the coordinator C knows, too, and D = X - U, which both parties know.
 
 **Slopes.** W is the derivative of the series of the sigmoid:
 
@@ -28,19 +28,30 @@ where Y = T X_B has the shares Y_1 = g_1 D_B + V_B1 and Y_2 = (o + g_2) X_B + V_
 **Sample weights** c multiply W before it is rounded. A opens its share of W minus a mask e_c; B, which knows c,
 multiplies it and its own share. A adds D_c e_c, and U_c e_c is dealt in shares.
 
+**Gradient.** The weights of a training are as exact as the gradients that led to them, in which the rounding of the
+columns and of the waves shows. One step of Newton's method with a finer gradient makes them exact. For it, the parties
+exchange the columns once more, rounded to multiples of 1 / FINE_SCALE, under masks of the attempt. Scores and gradient
+come from these. From the same waves as W, each party computes a share of d with `residual_wide` bits. It is rounded to
+`residual_bits` like W, to T_d. With sample weights, A then opens its share of T_d minus a mask, as it does for W, and
+B multiplies by c. Last, both open o = c T_d - g, and
+
+    X_A'(c T_d) = X_A'(o + g_1)  [A]  +  D_A' g_2  [B]  +  U_A' g_2  [C]
+
 **Range.** |c W| < 2^60 at `wide_bits`, since W <= 1/4 and c < 2^WEIGHT_LIMIT_BITS, which the guest checks. A sum is at
 most n max(c) / 4 by Cauchy's inequality, since columns have a mean square of at most 1. `slope_bits` keeps it below
-2^62, for any scores, because the series never exceeds 1/4 by more than its error.
+2^62, for any scores, because the series never exceeds 1/4 by more than its error. |d| < 2^62 at `residual_wide`, since
+the coordinator refuses points at which a score could reach MAX_PERIODS periods. For a sum of the gradient see `format`.
 
 **Noise.** The rounding errors of T depend on e, and C knows e. So the parties drop low bits of each sum, COVER_BITS
 more than its noise has, as they do for a gradient. The error of row i is multiplied by x_ij x_ik. By Cauchy's
 inequality, the sum of these squares is at most n times the largest mean fourth power of a column, of which each party
-reports the logarithm.
+reports the logarithm. The errors of T_d depend on masks, too, and a sum of the gradient drops its low bits in the same
+way; its columns have a mean square of at most 1.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property, partial
 from typing import TypeVar
@@ -51,7 +62,7 @@ from numpy.typing import NDArray
 from trilateral.common.base.arrays import ElementVector, FloatMatrix, FloatVector
 from trilateral.common.base.roles import Role
 from trilateral.common.shares import kernels
-from trilateral.common.shares.format import OFFSET, WAVE_BITS, Format, cover
+from trilateral.common.shares.format import OFFSET, PERIOD_BITS, WAVE_BITS, WEIGHT_ROOM, Format, cover
 from trilateral.common.shares.kernels import Columns, DealerKeys, Weights
 from trilateral.common.shares.keys import Purpose
 from trilateral.common.shares.layout import GROUP, grouped
@@ -64,6 +75,12 @@ WEIGHT_LIMIT_BITS = 6
 """Scaled sample weights, whose root mean square is at most 4, must be below 2^WEIGHT_LIMIT_BITS for inference."""
 MAX_WIDE_BITS = 60
 MAX_COEF_BITS = 31
+FINE_SCALE = 2**16
+"""What the columns are multiplied by before they are rounded for the gradient."""
+MAX_PERIODS = 62
+"""The scores u of the step must be below so many periods P."""
+MAX_RESIDUAL_BITS = 30
+_MAX_WIDE_RESIDUAL = 56
 _MEAN_SQUARE_BITS = 4
 """Bits of the mean square of sample weights, at most 16."""
 _TOP = np.uint64(63)
@@ -121,6 +138,38 @@ class SlopeFormat:
             for k, b in enumerate(series.coef, 1)
         )
 
+    @cached_property
+    def fine(self) -> Format:
+        """The numbers of the job for columns that are multiplied by FINE_SCALE."""
+        return replace(self.fmt, column_scale=FINE_SCALE)
+
+    @property
+    def residual_wide(self) -> int:
+        """Fraction bits of d before it is rounded; at least PERIOD_BITS."""
+        return min(_MAX_WIDE_RESIDUAL, self.wave_bits + MAX_COEF_BITS)
+
+    @property
+    def residual_bits(self) -> int:
+        """Fraction bits of T_d."""
+        room = self.fmt.f_c + WEIGHT_ROOM * self.fmt.weighted
+        return min(MAX_RESIDUAL_BITS, 63 - room - (self.n_train * FINE_SCALE - 1).bit_length())
+
+    @property
+    def residual_cut(self) -> int:
+        """How many bits of d are rounded away."""
+        return self.residual_wide - self.residual_bits
+
+    @property
+    def gradient_bits(self) -> int:
+        """Fraction bits of a sum of the gradient."""
+        return FINE_SCALE.bit_length() - 1 + self.residual_bits + self.fmt.f_c
+
+    @cached_property
+    def residual_coef(self) -> tuple[int, ...]:
+        """b_k, with `residual_wide - wave_bits` fraction bits."""
+        bits = self.residual_wide - self.wave_bits - COEF_BITS
+        return tuple(round(math.ldexp(b, bits)) for b in self.fmt.series.coef)
+
     @property
     def constant(self) -> int:
         """1/P at `wide_bits`, exactly: the period is a multiple of 1/16."""
@@ -129,15 +178,15 @@ class SlopeFormat:
     @property
     def n_first(self) -> int:
         """Dealt values of a row beside those for the columns."""
-        return 2 * self.fmt.n_terms + 2 + self.fmt.weighted
+        return 2 * self.fmt.n_terms + 5 + 2 * self.fmt.weighted
 
     def n_values(self, n_host: int, n_guest: int) -> int:
         """Return how many values are dealt for a row."""
         return self.n_first + n_host + n_guest
 
     def n_masks(self, role: Role) -> int:
-        """Return how many columns the stream of `Purpose.SLOPES` has: e and g, and at the host e_c."""
-        return 2 + (self.fmt.weighted and role is Role.HOST)
+        """Return how many columns the stream of `Purpose.SLOPES` has: see `Masks`."""
+        return 4 + 2 * (self.fmt.weighted and role is Role.HOST)
 
     def drop(self, n_padded: int) -> int:
         """Return how many low bits of a sum the parties drop.
@@ -146,6 +195,20 @@ class SlopeFormat:
             n_padded: rows of the sum, those of padding included, whose slopes have the same noise.
         """
         return _drop(self, n_padded)
+
+    def gradient_drop(self, n_padded: int) -> int:
+        """Return how many low bits of a sum of the gradient the parties drop; see `drop`."""
+        return _gradient_drop(self, n_padded)
+
+    def gradient_noise(self, n_padded: int) -> float:
+        """Return the standard deviation of the rounding error of a sum of the gradient.
+
+        Beside the dropped bits, there is the error of the columns, with a variance of 1/6, times a residual of at most
+        1, and with sample weights times their largest root mean square.
+        """
+        dropped = math.pow(2, self.gradient_drop(n_padded) - self.gradient_bits) / math.sqrt(6)
+        weight = 2.0 ** (_MEAN_SQUARE_BITS / 2) if self.fmt.weighted else 1.0
+        return math.hypot(dropped, weight * math.sqrt(n_padded / 6) / FINE_SCALE)
 
     def dropped(self, n_padded: int) -> float:
         """Return the standard deviation of the error of a sum that comes from the bits that the parties drop."""
@@ -179,9 +242,18 @@ def _drop(slopes: SlopeFormat, n_padded: int) -> int:
     return cover(variance * (n_padded << slopes.fourth_bits) * slopes.fmt.column_scale**4)
 
 
+@cache
+def _gradient_drop(slopes: SlopeFormat, n_padded: int) -> int:
+    variance = sum(map(partial(_term_variance, slopes.wave_bits), slopes.residual_coef), Fraction(0))
+    variance = variance / 4**slopes.residual_cut + Fraction(1, 6)
+    if slopes.fmt.weighted:
+        variance *= 1 << _MEAN_SQUARE_BITS + 2 * slopes.fmt.f_c
+    return cover(variance * n_padded * FINE_SCALE**2)
+
+
 @dataclass(frozen=True, eq=False)
 class Information:
-    """A role's shares of the information, or the information."""
+    """A role's shares of the information and of the gradient."""
 
     host: NDArray[np.uint64] = field(repr=False)
     """Of the host's columns, shape (n_host, n_host), symmetric."""
@@ -189,12 +261,16 @@ class Information:
     """Of the guest's columns, shape (n_guest, n_guest), symmetric."""
     both: NDArray[np.uint64] = field(repr=False)
     """Shape (n_host, n_guest)."""
+    gradient: dict[Role, ElementVector] = field(repr=False)
+    """Of each party's columns, shape (n_columns,)."""
 
     @classmethod
     def zeros(cls, n_host: int, n_guest: int) -> "Information":
         """Return sums of nothing."""
         shapes = (n_host, n_host), (n_guest, n_guest), (n_host, n_guest)
-        return cls(*(np.zeros(shape, np.uint64) for shape in shapes))
+        host, guest, both = (np.zeros(shape, np.uint64) for shape in shapes)
+        gradient = {Role.HOST: np.zeros(n_host, np.uint64), Role.GUEST: np.zeros(n_guest, np.uint64)}
+        return cls(host, guest, both, gradient)
 
     def of(self, role: Role) -> NDArray[np.uint64]:
         """Return the block of a party's own columns."""
@@ -204,6 +280,10 @@ class Information:
         """Return the elements on and above the diagonal of the whole matrix, row by row."""
         whole = np.block([[self.host, self.both], [self.both.T, self.guest]])
         return pack(whole)
+
+    def joint_gradient(self) -> ElementVector:
+        """Return the gradient of all columns, the host's first."""
+        return np.concatenate([self.gradient[Role.HOST], self.gradient[Role.GUEST]])
 
 
 def pack(matrix: NDArray[ScalarT]) -> NDArray[ScalarT]:
@@ -221,6 +301,30 @@ def unpack(elements: FloatVector, n_columns: int) -> FloatMatrix:
 def n_packed(n_columns: int) -> int:
     """Return the number of elements of `pack`."""
     return n_columns * (n_columns + 1) // 2
+
+
+@dataclass(frozen=True, eq=False)
+class Masks:
+    """What masks a party's values of some rows, each of shape (n_rows / 8, 8)."""
+
+    e: Elements = field(repr=False)
+    """Of its share of c W."""
+    g: Elements = field(repr=False)
+    """Of its share of T."""
+    e_d: Elements = field(repr=False)
+    """Of its share of d."""
+    g_d: Elements = field(repr=False)
+    """Of its share of c T_d."""
+    unweighted: tuple[Elements, Elements] | None = field(repr=False)
+    """At the host with sample weights, of its shares of W and T_d before they are multiplied by c."""
+
+    @classmethod
+    def of(cls, slopes: SlopeFormat, role: Role, key: bytes, first_row: int, n_rows: int) -> "Masks":
+        """Return the masks of some rows from the streams of an attempt."""
+        n_masks = slopes.n_masks(role)
+        stream = grouped(kernels.stream(key, Purpose.SLOPES, first_row, n_rows, n_masks), n_masks)
+        e, g, e_d, g_d, *unweighted = (stream[:, number] for number in range(n_masks))
+        return cls(e, g, e_d, g_d, (unweighted[0], unweighted[1]) if unweighted else None)
 
 
 # --- the coordinator
@@ -253,21 +357,19 @@ def deal_slopes(
     sessions = {Role.HOST: keys.host_session, Role.GUEST: keys.guest_session}
     rounds = {Role.HOST: keys.host_round, Role.GUEST: keys.guest_round}
     n_columns = {Role.HOST: len(masks[0]), Role.GUEST: len(masks[1])}
-    U = {role: kernels.stream(sessions[role], Purpose.COLUMNS, first_row, n_rows, n_columns[role]) for role in sessions}
+    U, fine = (
+        {role: kernels.stream(of[role], Purpose.COLUMNS, first_row, n_rows, n_columns[role]) for role in sessions}
+        for of in (sessions, rounds)
+    )
     nothing = np.zeros(0, np.uint64)
     r = np.zeros(n_rows, np.uint64)
     for role, mask in zip(sessions, masks, strict=True):
         # s - U a: the part of a party whose columns are 0.
         weights = Weights(own=np.zeros_like(mask), opened=np.negative(mask), other=nothing)
         zeros = np.zeros(n_rows * len(mask), np.int32)
-        r += kernels.score_part(zeros, nothing, weights, (sessions[role], rounds[role]), first_row, offset=False)
-    opened = {
-        role: grouped(
-            kernels.stream(rounds[role], Purpose.SLOPES, first_row, n_rows, slopes.n_masks(role)), slopes.n_masks(role)
-        )
-        for role in sessions
-    }
-    e = opened[Role.HOST][:, 0] + opened[Role.GUEST][:, 0]
+        r += kernels.score_part(zeros, nothing, weights, (rounds[role], rounds[role]), first_row, offset=False)
+    opened = {role: Masks.of(slopes, role, rounds[role], first_row, n_rows) for role in sessions}
+    host, guest = opened.values()
     n_even, n_odd = halves(slopes.n_values(len(masks[0]), len(masks[1])))
     for_guest, for_host = (np.empty((n, n_rows // GROUP, GROUP), np.uint64) for n in (n_even, n_odd))
     values = [(for_guest, for_host)[number % 2][number // 2] for number in range(n_even + n_odd)]
@@ -275,18 +377,25 @@ def deal_slopes(
     for k, (cos, sin) in enumerate(waves(r.reshape(-1, GROUP), K)):
         values[2 * k][:] = rounded(cos, WAVE_BITS - slopes.wave_bits)
         values[2 * k + 1][:] = rounded(sin, WAVE_BITS - slopes.wave_bits)
-    np.right_shift(e, np.uint64(slopes.cut), out=values[2 * K])
-    np.left_shift(e >> _TOP, np.uint64(64 - slopes.cut), out=values[2 * K + 1])
-    if slopes.fmt.weighted:
+    values[2 * K][:] = r.reshape(-1, GROUP)
+    for at, e, cut in (
+        (2 * K + 1, host.e + guest.e, slopes.cut),
+        (2 * K + 3, host.e_d + guest.e_d, slopes.residual_cut),
+    ):
+        np.right_shift(e, np.uint64(cut), out=values[at])
+        np.left_shift(e >> _TOP, np.uint64(64 - cut), out=values[at + 1])
+    if host.unweighted is not None:
         weight_masks = kernels.stream(keys.guest_session, Purpose.WEIGHTS, first_row, n_rows, 1)
-        np.multiply(weight_masks.reshape(-1, GROUP), opened[Role.HOST][:, 2], out=values[2 * K + 2])
+        for at, mask in enumerate(host.unweighted, 2 * K + 5):
+            np.multiply(weight_masks.reshape(-1, GROUP), mask, out=values[at])
     at = slopes.n_first
     for role, other in ((Role.HOST, Role.GUEST), (Role.GUEST, Role.HOST)):
         V = values[at : at + n_columns[role]]
         at += n_columns[role]
         for column, product in enumerate(V):
-            np.multiply(grouped(U[role], n_columns[role])[:, column], opened[other][:, 1], out=product)
+            np.multiply(grouped(U[role], n_columns[role])[:, column], opened[other].g, out=product)
         add_products(U[role], V, sums.of(role))
+        kernels.add_products(fine[role], opened[other].g_d.ravel(), sums.gradient[role])
     receiver = Role.GUEST if opener is Role.HOST else Role.HOST
     add_cross(U[receiver], masks_of_products(rounds[opener], first_row, n_rows, n_columns[opener]), sums, opener)
     of_host = kernels.stream(keys.host_round, Purpose.DEALT_SLOPES, first_row, n_rows, n_even)
@@ -311,17 +420,40 @@ def halves(n_values: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, eq=False)
+class DealtRounding:
+    """A party's shares of what rounds a value that is opened under a mask e, each of shape (n_rows / 8, 8)."""
+
+    upper: Elements = field(repr=False)
+    """e without its low bits."""
+    top: Elements = field(repr=False)
+    """The top bit of e, in its place after rounding."""
+
+    def share(self, role: Role, m: Elements, cut: int) -> Elements:
+        """Return a party's share of a rounded value v, from m = v + e + OFFSET, shape (n_rows / 8, 8).
+
+        Args:
+            role: the party.
+            m: what both parties know.
+            cut: how many bits are rounded away.
+        """
+        # m has wrapped exactly if the top bit of e is set and that of m is not: v + OFFSET is in [0, 2^63).
+        share = (np.uint64(1) - (m >> _TOP)) * self.top - self.upper
+        if role is Role.HOST:
+            share += (m >> np.uint64(cut)) - np.uint64(OFFSET >> cut)
+        return share
+
+
+@dataclass(frozen=True, eq=False)
 class DealtSlopes:
     """A party's shares of what was dealt for some rows, each of shape (n_rows / 8, 8)."""
 
     waves: Sequence[Elements] = field(repr=False)
     """cos kr and sin kr in turn."""
-    upper: Elements = field(repr=False)
-    """e without its low bits."""
-    top: Elements = field(repr=False)
-    """The top bit of e, in its place after rounding."""
-    weighted: Elements | None = field(repr=False)
-    """U_c e_c; None without sample weights."""
+    r: Elements = field(repr=False)
+    slopes: DealtRounding
+    residual: DealtRounding
+    weighted: tuple[Elements, Elements] | None = field(repr=False)
+    """U_c times the host's `Masks.unweighted`; None without sample weights."""
     V: dict[Role, Elements] = field(repr=False)
     """V_A and V_B, shape (n_columns, n_rows / 8, 8)."""
 
@@ -357,41 +489,47 @@ class DealtSlopes:
         K, first, n_host = slopes.fmt.n_terms, slopes.n_first, n_columns[0]
         return cls(
             waves=values[: 2 * K],
-            upper=values[2 * K],
-            top=values[2 * K + 1],
-            weighted=values[2 * K + 2] if slopes.fmt.weighted else None,
+            r=values[2 * K],
+            slopes=DealtRounding(values[2 * K + 1], values[2 * K + 2]),
+            residual=DealtRounding(values[2 * K + 3], values[2 * K + 4]),
+            weighted=(values[2 * K + 5], values[2 * K + 6]) if slopes.fmt.weighted else None,
             V={Role.HOST: np.stack(values[first : first + n_host]), Role.GUEST: np.stack(values[first + n_host :])},
         )
 
 
-def slope_share(slopes: SlopeFormat, role: Role, dealt: DealtSlopes, z: ElementVector) -> tuple[Elements, bytes]:
-    """Return a party's share of W at `wide_bits`, shape (n_rows / 8, 8), and a digest of all integers that it used.
+def slope_shares(
+    slopes: SlopeFormat, role: Role, dealt: DealtSlopes, z: ElementVector
+) -> tuple[Elements, Elements, bytes]:
+    """Return a party's shares of W and of sigma(u) - 1/2, and a digest of all integers that it used.
+
+    The labels are not in it: the guest adds 1/2 - y to its share.
 
     Args:
         slopes: the numbers of the job.
         role: the party.
         dealt: its shares of the dealt values.
         z: both parts of the masked scores together, shape (n_rows,).
+
+    Returns:
+        W at `wide_bits` and sigma(u) - 1/2 at `residual_wide`, each of shape (n_rows / 8, 8), and the digest.
     """
     zs = z.reshape(-1, GROUP)
-    share = np.full(zs.shape, slopes.constant if role is Role.HOST else 0, np.uint64)
-    hashes = zs
-    for k, ((cos, sin), g) in enumerate(zip(waves(zs, slopes.fmt.n_terms), slopes.coef, strict=True)):
-        by_cos, by_sin = rounded(cos * g, WAVE_BITS), rounded(sin * g, WAVE_BITS)
-        share += by_cos * dealt.waves[2 * k]
-        share += by_sin * dealt.waves[2 * k + 1]
-        hashes = (hashes << np.uint64(13) | hashes >> np.uint64(51)) + (by_cos + (by_sin << np.uint64(32)))
-    return share, digest_of(hashes)
-
-
-def rounded_share(slopes: SlopeFormat, role: Role, dealt: DealtSlopes, m: Elements) -> Elements:
-    """Return a party's share of T, from m = c W + e + OFFSET, shape (n_rows / 8, 8)."""
-    cut = np.uint64(slopes.cut)
-    # m has wrapped exactly if the top bit of e is set and that of m is not: c W + OFFSET is in [0, 2^63).
-    share = (np.uint64(1) - (m >> _TOP)) * dealt.top - dealt.upper
+    slope = np.full(zs.shape, slopes.constant if role is Role.HOST else 0, np.uint64)
+    residual = np.negative(dealt.r)
     if role is Role.HOST:
-        share += (m >> cut) - np.uint64(OFFSET >> slopes.cut)
-    return share
+        residual += zs - np.uint64(OFFSET)
+    # u' has PERIOD_BITS fraction bits as u / P.
+    residual <<= np.uint64(slopes.residual_wide - PERIOD_BITS)
+    hashes = zs
+    coef = zip(waves(zs, slopes.fmt.n_terms), slopes.coef, slopes.residual_coef, strict=True)
+    for k, ((cos, sin), g, b) in enumerate(coef):
+        cos_r, sin_r = dealt.waves[2 * k], dealt.waves[2 * k + 1]
+        of_slope = rounded(cos * g, WAVE_BITS), rounded(sin * g, WAVE_BITS)
+        of_residual = rounded(sin * b, WAVE_BITS), np.negative(rounded(cos * b, WAVE_BITS))
+        for share, (by_cos, by_sin) in ((slope, of_slope), (residual, of_residual)):
+            np.add(share, by_cos * cos_r + by_sin * sin_r, out=share)
+            hashes = (hashes << np.uint64(13) | hashes >> np.uint64(51)) + (by_cos + (by_sin << np.uint64(32)))
+    return slope, residual, digest_of(hashes)
 
 
 def add_block(columns: Columns, D: ElementVector, products: Elements, V: Elements, sums: NDArray[np.uint64]) -> None:

@@ -46,7 +46,7 @@ class Admission:
         self.config = config
         self._certificates = certificates if config.ui.clients else None
         self._audit = audit
-        self.tls = None if self._certificates is None else server_tls(self._certificates.current())
+        self.tls = None if self._certificates is None else _renewing_tls(self._certificates)
 
     def __call__(self, request: web.Request) -> None:
         """Admit a request.
@@ -57,11 +57,6 @@ class Admission:
         self._check_host(request)
         self._check_origin(request)
         visitor.set(self._identify(request))
-
-    def renew(self) -> None:
-        """Let new connections use the newest certificate of this process."""
-        if self._certificates is not None and self.tls is not None:
-            use_identity(self.tls, self._certificates.current())
 
     def _check_host(self, request: web.Request) -> None:
         host = host_of(request).lower()
@@ -99,12 +94,25 @@ class Admission:
         return caller
 
 
-def server_tls(identity: Identity) -> ssl.SSLContext:
-    """Return a server context that shows the certificate of this process and requires one of each caller.
+def _renewing_tls(certificates: Certificates) -> ssl.SSLContext:
+    """Return a context for a server that uses the newest certificate of this process for each connection."""
+    identity = certificates.current()
+    newest = _server_tls(identity)
 
-    Args:
-        identity: of this process.
-    """
+    def renew(connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        nonlocal identity, newest
+        if (current := certificates.current()) != identity:
+            identity, newest = current, _server_tls(current)
+        connection.context = newest
+
+    # It is called in each handshake, whether or not the caller names a server.
+    context = _server_tls(identity)
+    context.sni_callback = renew
+    return context
+
+
+def _server_tls(identity: Identity) -> ssl.SSLContext:
+    """Return a context that shows a certificate and requires one of each caller."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_REQUIRED
     context.set_alpn_protocols(["http/1.1"])

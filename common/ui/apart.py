@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
@@ -43,15 +44,14 @@ async def run_apart(work: str, **arguments: Any) -> AsyncIterator[Any]:
         # gRPC's own messages about a peer that is away would be in this process's log.
         env={**os.environ, "GRPC_VERBOSITY": "NONE"},
     )
+    is_whole = False
     try:
         async with asyncio.timeout(SECONDS):
-            _, answer = process.stdin, process.stdout
-            if process.stdin is None or answer is None:
+            if process.stdin is None or process.stdout is None:
                 raise PeerError("the work could not be started")
             process.stdin.write(json.dumps({"work": work, **arguments}).encode())
             process.stdin.close()
-            is_whole = False
-            async for line in answer:
+            async for line in process.stdout:
                 part = json.loads(line)
                 if "error" in part:
                     raise DataError(part["error"])
@@ -64,9 +64,10 @@ async def run_apart(work: str, **arguments: Any) -> AsyncIterator[Any]:
     except TimeoutError:
         raise PeerError(f"the work has taken longer than {SECONDS:g} s") from None
     finally:
-        if process.returncode is None:
+        if not is_whole and process.returncode is None:
+            # `process.kill` would take the exit status of a process that has just ended from the event loop.
             with suppress(ProcessLookupError):
-                process.kill()
+                os.kill(process.pid, signal.SIGKILL)
         await process.wait()
 
 

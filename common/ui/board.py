@@ -6,11 +6,9 @@ is asked.
 """
 
 import asyncio
-import json
 import logging
 import math
 import re
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -33,7 +31,7 @@ from trilateral.common.process.job_client import JobClient
 from trilateral.common.process.job_progress import JobState, Pace, Progress, progress_of
 from trilateral.common.process.server import PageParts
 from trilateral.common.rpc.channel import Peer
-from trilateral.common.rpc.errors import from_rpc_error
+from trilateral.common.rpc.errors import AccessError, from_rpc_error
 from trilateral.common.rpc.versions import own_version
 from trilateral.common.ui.apart import run_apart
 
@@ -41,6 +39,8 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 """Interval at which to ask for news while a page is open."""
+LOST_SECONDS, REFUSED_SECONDS = 3.0, 60.0
+"""Interval at which to ask a coordinator that does not answer, and one that has refused to tell."""
 PEER_SECONDS = 10.0
 """Interval at which to ask the peers how they are."""
 ANSWER_SECONDS = 5.0
@@ -49,6 +49,8 @@ MAX_PAGES = 32
 """Pages that may be open at the same time."""
 MAX_ROUNDS = 50_000
 """Rounds and attempts of a job that are shown; five times as many as policies permit by default."""
+LINES_AT_ONCE = 1000
+"""Rounds in one event. The process does other work between two events."""
 MAX_NOTES = 200
 MAX_TEXT = 2000
 """Characters of a text that another process has sent."""
@@ -101,7 +103,7 @@ class View:
     def __init__(self, board: "Board", job: str | None) -> None:
         self._board = board
         self._job = job
-        self._told: dict[str, str] = {}
+        self._told: dict[str, Any] = {}
         self._lines: dict[str, tuple[int, int]] = {}
 
     @property
@@ -129,18 +131,22 @@ class View:
             yield from self._new_lines("work", viewed.work)
 
     def _changed(self, key: str, content: Any) -> Iterator[News]:
-        text = json.dumps(content)
-        if self._told.get(key) != text:
-            self._told[key] = text
+        known = self._told.get(key)
+        # Most of many jobs are the same object as before, which needs no comparison.
+        if known is not content and known != content:
+            self._told[key] = content
             yield key.partition(" ")[0], content
 
     def _new_lines(self, kind: str, source: _Lines) -> Iterator[News]:
         generation, n_told = self._lines.get(kind, (-1, 0))
         is_from_start = generation != source.generation
-        lines = source.lines[0 if is_from_start else n_told :]
-        if lines or is_from_start:
-            self._lines[kind] = source.generation, len(source.lines)
-            yield kind, {"job": self._job, "is_from_start": is_from_start, "lines": lines}
+        if is_from_start:
+            n_told = 0
+        n_lines = len(source.lines)
+        self._lines[kind] = source.generation, n_lines
+        for start in range(n_told, max(n_lines, n_told + is_from_start), LINES_AT_ONCE):
+            lines = source.lines[start : min(start + LINES_AT_ONCE, n_lines)]
+            yield kind, {"job": self._job, "is_from_start": is_from_start and start == 0, "lines": lines}
 
 
 class Board:
@@ -174,8 +180,12 @@ class Board:
         self.has_looked = False
         """Whether the jobs are up to date."""
         self._started = time.time()
+        self._asks_at = 0.0
+        """When to ask the coordinator again."""
         self._woken = asyncio.Event()
         """Set when another page is opened, which should not wait for the next look."""
+        self._results: set[str] = set()
+        """Jobs of which this process has a result."""
         self._paces: dict[str, Pace] = {}
         self.n_views = 0
         self._looking: list[asyncio.Task[None]] = []
@@ -266,22 +276,29 @@ class Board:
     # --- jobs
 
     async def _look(self) -> None:
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                statuses = await self.client.statuses()
-            found = {
-                progress.job: self._shown(progress)
-                for progress in map(progress_of, statuses)
-                if re.fullmatch(JOB_NAME, progress.job)
-            }
-            self.lost = None
-        except (TrilateralError, TimeoutError) as error:
-            self.lost = str(error)[:MAX_TEXT] or "the coordinator does not answer"
-            found = await asyncio.to_thread(self._own_jobs)
-        self.jobs = found
+        if self._asks_at <= time.monotonic():
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    statuses = await self.client.statuses()
+                self.jobs = {
+                    progress.job: self._same_or(self._shown(progress))
+                    for progress in map(progress_of, statuses)
+                    if re.fullmatch(JOB_NAME, progress.job)
+                }
+                self.lost = None
+            except (TrilateralError, TimeoutError) as error:
+                self.lost = str(error)[:MAX_TEXT] or "the coordinator does not answer"
+                # The coordinator records each call that it refuses.
+                pause = REFUSED_SECONDS if isinstance(error, AccessError) else LOST_SECONDS
+                self._asks_at = time.monotonic() + pause
+                self.jobs = await asyncio.to_thread(self._own_jobs)
         self.has_looked = True
         for name, viewed in list(self.viewed.items()):
             await self._look_at(name, viewed)
+
+    def _same_or(self, shown: dict[str, Any]) -> dict[str, Any]:
+        known = self.jobs.get(shown["job"])
+        return known if known == shown else shown
 
     def _shown(self, progress: Progress) -> dict[str, Any]:
         left = self._paces.setdefault(progress.job, Pace()).seconds_left(progress)
@@ -300,8 +317,14 @@ class Board:
             "loss": _finite(progress.loss),
             "seconds": _finite(progress.seconds),
             "seconds_left": _finite(left),
-            "has_report": progress.state is JobState.FINISHED and self.has_result(progress.job),
+            "has_report": progress.state is JobState.FINISHED and self._had_result(progress.job),
         }
+
+    def _had_result(self, job: str) -> bool:
+        """Return the same, without looking again for a result that was there."""
+        if job not in self._results and self.has_result(job):
+            self._results.add(job)
+        return job in self._results
 
     def has_result(self, job: str) -> bool:
         """Return whether this process has a result of a job, by a valid name."""
@@ -312,8 +335,8 @@ class Board:
     def _own_jobs(self) -> dict[str, dict[str, Any]]:
         """Return what this process knows by itself about its jobs, besides what was known last."""
         found: dict[str, dict[str, Any]] = {}
-        with suppress(sqlite3.ProgrammingError, TrilateralError):  # The journal is closed, or cannot be read.
-            for record in self._process_jobs.journal.all():
+        with suppress(TrilateralError):  # The journal cannot be read, and says so in the log.
+            for record in self._process_jobs.journal.all(with_facts=False):
                 name = record.job.name
                 found[name] = {
                     "job": name,
@@ -327,7 +350,7 @@ class Board:
 
     def settings_of(self, job: str) -> dict[str, Any] | None:
         """Return the settings of a job from the journal of this process; None without a record of the job."""
-        records = (record for record in self._process_jobs.journal.all() if record.job.name == job)
+        records = (record for record in self._process_jobs.journal.all(with_facts=False) if record.job.name == job)
         record = next(records, None)
         return None if record is None else record.job.model_dump(mode="json")
 

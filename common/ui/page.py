@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from trilateral.common.base.errors import PolicyError, ProtocolError
+from trilateral.common.base.errors import ConfigError, PolicyError, ProtocolError, TrilateralError
 from trilateral.common.config.load import read_job
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.config.settings import JOB_NAME
@@ -20,7 +20,6 @@ from trilateral.common.observe.audit import LOG, Audit
 from trilateral.common.observe.audit_page import read_audit_page
 from trilateral.common.process.http import CONTENT_POLICY, HttpRefusalError, json_body, serving_http
 from trilateral.common.process.server import PageParts
-from trilateral.common.rpc.channel import RENEWAL_SECONDS
 from trilateral.common.ui.admission import Admission, visitor
 from trilateral.common.ui.apart import run_apart
 from trilateral.common.ui.board import Board
@@ -145,9 +144,12 @@ class Page:
         job, config = _job_of(request), self._board.config
         if not self._board.has_result(job):
             raise HttpRefusalError(404, "this process has no result of the job")
-        async with self._reporting:
-            settings = config.model_dump(mode="json", exclude_unset=True)
-            parts = [part async for part in run_apart("report", config=settings, job=job)]
+        settings = config.model_dump(mode="json", exclude_unset=True)
+        try:
+            async with self._reporting:
+                parts = [part async for part in run_apart("report", config=settings, job=job)]
+        except TrilateralError as error:  # A person reads it, in a window of its own.
+            return web.Response(status=503, text=f"There is no report: {error}")
         return web.Response(text="".join(parts), content_type="text/html", headers={CONTENT_POLICY: REPORT_POLICY})
 
     # --- what it does
@@ -165,7 +167,10 @@ class Page:
         text = body.get("text") if isinstance(body, dict) else None
         if not isinstance(text, str) or len(text) > MAX_JOB_CHARACTERS:
             raise ProtocolError(f"expected a job as `text` of at most {MAX_JOB_CHARACTERS} characters")
-        job = read_job(text, "the job")
+        try:
+            job = read_job(text, "the job")
+        except ConfigError as error:
+            raise HttpRefusalError(400, str(error)) from None
         self._allow("StartJob", job.name, dataset=job.dataset)
         await self._board.client.start(job)
         return web.json_response({"job": job.name})
@@ -230,24 +235,14 @@ class ProcessPage:
         """
         board, admission = self.board, self._admission
         routes, role = Page(board, self._parts.audit).routes(), self.config.role
-        renewing = asyncio.create_task(_renew(admission))
-        try:
-            async with (
-                board.client,
-                serving_http(self._address, routes, role, "ui.listen", admit=admission, tls=admission.tls),
-            ):
-                try:
-                    yield
-                finally:
-                    await board.close()
-        finally:
-            renewing.cancel()
-
-
-async def _renew(admission: Admission) -> None:
-    while True:
-        await asyncio.sleep(RENEWAL_SECONDS)
-        await asyncio.to_thread(admission.renew)
+        async with (
+            board.client,
+            serving_http(self._address, routes, role, "ui.listen", admit=admission, tls=admission.tls),
+        ):
+            try:
+                yield
+            finally:
+                await board.close()
 
 
 async def _wait(news: asyncio.Event) -> None:

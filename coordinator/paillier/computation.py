@@ -110,6 +110,10 @@ class PaillierComputation:
         """Return True: only the parties know whether their values are in range, and they say so."""
         return True
 
+    def is_measurable(self, point: FloatVector) -> bool:
+        """Return False: the protocol has no step of inference."""
+        return False
+
     def disclose(self, loss: float) -> float:
         """Return the loss as it is: the parties have always been told."""
         return loss

@@ -65,7 +65,7 @@ class Fits:
 
 
 def cross_validated_search(job: JobConfig, fits: Fits, fold_sizes: Sequence[int]) -> Search:
-    """Choose the penalty by its mean loss on the folds, then fit all training rows with it.
+    """Choose the penalty by its mean loss or AUC on the folds, then fit all training rows with it.
 
     Args:
         job: the job's settings.
@@ -74,6 +74,8 @@ def cross_validated_search(job: JobConfig, fits: Fits, fold_sizes: Sequence[int]
     """
     penalties, n_train = job.penalties, sum(fold_sizes)
     losses: FloatMatrix = np.full((len(penalties), len(fold_sizes)), math.inf)
+    areas = losses.copy()
+    """1 - AUC, of which less is better as well."""
     n_terms = np.zeros(len(penalties))
     means: list[FloatVector] = []
     first: Start | None = None
@@ -97,10 +99,14 @@ def cross_validated_search(job: JobConfig, fits: Fits, fold_sizes: Sequence[int]
             seen = yield Probe(found.point, batch, gradient=False, reached=found.loss)
             if seen is not None and seen.is_finite:
                 losses[number, fold - 1] = seen.loss
+                areas[number, fold - 1] = 1 - (seen.auc or 0)
+    by_auc = job.choose == "auc"
     mean, error = mean_and_error(losses, fold_sizes)
+    area, area_error = mean_and_error(areas, fold_sizes)
     if not np.isfinite(mean).any():
         return GivenUp(NO_LOSS)
-    chosen = choose(mean, error, one_standard_error=job.one_standard_error)
+    measured = (area, area_error) if by_auc else (mean, error)
+    chosen = choose(*measured, one_standard_error=job.one_standard_error)
     found = yield from fits.search(fits.optimiser(penalties[chosen], Start(means[chosen])))
     if isinstance(found, GivenUp):
         return found
@@ -110,6 +116,8 @@ def cross_validated_search(job: JobConfig, fits: Fits, fold_sizes: Sequence[int]
             each.l2,
             float(mean[i]) if np.isfinite(mean[i]) else None,
             float(error[i]) if np.isfinite(mean[i]) else None,
+            float(1 - area[i]) if by_auc and np.isfinite(mean[i]) else None,
+            float(area_error[i]) if by_auc and np.isfinite(mean[i]) else None,
             float(n_terms[i]),
             is_chosen=i == chosen,
         )
@@ -119,7 +127,7 @@ def cross_validated_search(job: JobConfig, fits: Fits, fold_sizes: Sequence[int]
 
 
 def mean_and_error(losses: FloatMatrix, fold_sizes: Sequence[int]) -> tuple[FloatVector, FloatVector]:
-    """Return the mean loss of each penalty over the folds, and its standard error.
+    """Return the mean loss of each penalty over the folds, and its standard error; or that of 1 - AUC.
 
     Folds weigh by their rows, as in R's glmnet: the variance of the mean is the weighted variance of the folds' losses,
     divided by the number of folds less 1.

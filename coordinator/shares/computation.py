@@ -34,7 +34,7 @@ from trilateral.common.protocol.shares.information import InformationPlan
 from trilateral.common.protocol.shares.rows import RowPlan
 from trilateral.common.protocol.shares.session import SESSION, StreamKeys, draw_seed
 from trilateral.common.shares.format import Format
-from trilateral.common.shares.information import SlopeFormat, n_packed
+from trilateral.common.shares.information import MAX_PERIODS, SlopeFormat
 from trilateral.coordinator.computation import Opening
 from trilateral.coordinator.inference import own_covariances
 from trilateral.coordinator.plan import Conclusion, RoundPlan, split
@@ -105,6 +105,7 @@ class SharesComputation:
         batches = Batches.of(job, n_train, fold_sizes=guest.fold_sizes)
         self._n_columns = n_columns
         self._n_models = job.n_models
+        self._by_auc = job.choose == "auc"
         self._rows = RowPlan.of(batches, guest.n_holdout)
         self._fmt: Format = self._rows.format_of(job.max_score, guest.weight_bits)
         norm_bits = {party: each.norm_bits for party, each in sizes.items()}
@@ -139,7 +140,7 @@ class SharesComputation:
         n_columns = sum(self._n_columns.values())
         in_a_round = n_columns + 2
         if self._information is not None:
-            in_a_round = max(in_a_round, n_packed(n_columns))
+            in_a_round = max(in_a_round, self._information.n_sums)
         return dict.fromkeys(PARTIES, (in_a_round, self._rows.n_vectors * n_columns))
 
     @property
@@ -151,6 +152,10 @@ class SharesComputation:
     def is_in_range(self, point: FloatVector) -> bool:
         """See `points.Range`."""
         return self._range.contains(point)
+
+    def is_measurable(self, point: FloatVector) -> bool:
+        """See `Computation.is_measurable`."""
+        return self._range.contains(point) and self._range.largest_score(point) < MAX_PERIODS * self._fmt.series.period
 
     def disclose(self, loss: float) -> float:
         """Return a loss with 6 decimals."""
@@ -173,6 +178,7 @@ class SharesComputation:
             dealing=self._dealing,
             products=self._products,
             objective=self._objective,
+            awaits_auc=self._by_auc and plan.batch.held_out,
         )
 
     def _open_step(self, plan: RoundPlan, key: RoundKey) -> InformationOpening:
@@ -199,15 +205,17 @@ class SharesComputation:
         (key,) = {begin.key for begin in begins.values()}
         masks, holdout_masks = self._dealing.masks(key)
         weights = holdout = None
+        information = self._information if plan.information else None
         if needs_scores(plan):
-            weights = share_point(self._fmt, plan.point, masks, self._n_columns)
+            fmt = self._fmt if information is None else information.slopes.fine
+            weights = share_point(fmt, plan.point, masks, self._n_columns)
         if plan.evaluate_at is not None:
             holdout = share_point(self._fmt, plan.point + plan.evaluate_at, holdout_masks, self._n_columns)
         return {
             party: replace(
                 begin,
                 loss=None,
-                fourth_bits=self._information.slopes.fourth_bits if plan.information and self._information else 0,
+                fourth_bits=0 if information is None else information.slopes.fourth_bits,
                 shares=RoundShares(
                     weights=None if weights is None else weights[party],
                     holdout=None if holdout is None else holdout[party],

@@ -1,6 +1,11 @@
-"""The step of inference at the coordinator: it deals for each block, and reads the Fisher information, rounded."""
+"""The step of inference at the coordinator: it deals for each block, and reads rounded sums.
+
+The sums are the Fisher information, and a gradient that is finer than those of the rounds.
+"""
 
 from collections.abc import Iterator, Mapping
+
+import numpy as np
 
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
@@ -122,9 +127,16 @@ class InformationOpening:
                 yield Envelope(party, piece)
 
     def observation(self) -> Observation:
-        """Return the information for sample weights of mean 1, and the loss that the training expects here."""
+        """Return the information and the gradient for sample weights of mean 1, and the loss that is expected here."""
         information = self._information
-        host, guest = (self._sums[party].elements for party in PARTIES)
-        joined = join_shares(host, guest, self._own.packed(), information.drop)
-        values = decode(joined, information.slopes.sum_bits) / self._weight_of_a_row
-        return Observation(self._plan.reached or 0.0, information=values)
+        n_packed = information.n_sums - information.n_host - information.n_guest
+        parts = {party: np.split(self._sums[party].elements, [n_packed]) for party in PARTIES}
+        own = self._own.packed(), self._own.joint_gradient()
+        drops = information.drop, information.gradient_drop
+        joined = [
+            join_shares(host, guest, of_dealer, drop)
+            for host, guest, of_dealer, drop in zip(*parts.values(), own, drops, strict=True)
+        ]
+        bits = information.slopes.sum_bits, information.slopes.gradient_bits
+        values, gradient = (decode(each, f) / self._weight_of_a_row for each, f in zip(joined, bits, strict=True))
+        return Observation(self._plan.reached or 0.0, gradient, information=values)

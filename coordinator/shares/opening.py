@@ -58,6 +58,7 @@ class SharesOpening:
         dealing: learns that a party needs no more.
         products: the label products of the session.
         objective: see `Objective`.
+        awaits_auc: whether the guest reports the AUC of a fold.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class SharesOpening:
         dealing: Dealing,
         products: LabelProducts,
         objective: Objective,
+        awaits_auc: bool = False,
     ) -> None:
         self._fmt = fmt
         self._plan = plan
@@ -82,6 +84,8 @@ class SharesOpening:
         self._dealing = dealing
         self._products = products
         self._objective = objective
+        self._awaits_auc = awaits_auc
+        self._auc: float | None = None
         self._holdout_point = None if plan.evaluate_at is None else plan.point + plan.evaluate_at
         self._sums = {party: ArrivingVector(party, "sums", self._n_sums) for party in PARTIES}
         self._evaluation: Evaluation | None = None
@@ -98,12 +102,15 @@ class SharesOpening:
 
     @property
     def complete(self) -> bool:
-        """Whether both parties have sent their sums."""
-        return all(sums.is_complete for sums in self._sums.values())
+        """Whether both parties have sent their sums, and the guest the AUC of a fold."""
+        is_measured = not self._awaits_auc or self._auc is not None
+        return is_measured and all(sums.is_complete for sums in self._sums.values())
 
     def add_evaluation(self, evaluation: Evaluation) -> None:
-        """See `computation.Opening.add_evaluation`: the coordinator itself evaluates, in shares."""
-        raise ProtocolError("the guest sent an evaluation, but under shares the coordinator reads the hold-out loss")
+        """See `computation.Opening.add_evaluation`: the guest reports the AUC of a fold, and no loss."""
+        if not self._awaits_auc or evaluation.auc is None or not 0 <= evaluation.auc <= 1:
+            raise ProtocolError("the guest sent an evaluation that this round does not ask for")
+        self._auc = evaluation.auc
 
     def add(self, sender: Role, piece: ElementPiece) -> None:
         """Take a party's sums. Ignore them if they have arrived before.
@@ -135,7 +142,9 @@ class SharesOpening:
             holdout_loss = self._loss(fmt.holdout, self._n_sums - 1, own, rows.n_rows)
             holdout_loss /= rows.n_real
             self._evaluation = Evaluation(self._key, disclosed_loss(holdout_loss), None)
-        return Observation(self._objective.loss(total, n_rows, point), gradient, holdout_loss=holdout_loss)
+        return Observation(
+            self._objective.loss(total, n_rows, point), gradient, holdout_loss=holdout_loss, auc=self._auc
+        )
 
     @property
     def _n_gradient(self) -> int:

@@ -98,9 +98,14 @@ class Range:
         if not bool((np.abs(point) < MAX_WEIGHT).all()):
             return False
         norms = {party: float(np.linalg.norm(part)) for party, part in split(point, self.n_columns).items()}
-        largest = sum(2.0 ** self.norm_bits[party] * norm for party, norm in norms.items())
+        largest = self.largest_score(point)
         mean = sum(2.0 ** self.spread_bits[party] * norm for party, norm in norms.items())
         return largest * 32 / self.period < SCORE_LIMIT and mean < MAX_MEAN_SCORE * self.period
+
+    def largest_score(self, point: FloatVector) -> float:
+        """Return the bound of |u| at w."""
+        parts = split(point, self.n_columns).items()
+        return sum(2.0 ** self.norm_bits[party] * float(np.linalg.norm(part)) for party, part in parts)
 
 
 def _share(elements: ElementVector) -> Mapping[Role, ElementVector]:

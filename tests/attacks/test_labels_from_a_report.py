@@ -13,8 +13,8 @@ from trilateral.common.data.model.score_groups import ScoreGroups
 from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 
 
-def _people() -> tuple[FloatVector, FloatVector]:
-    rng = np.random.default_rng(0)
+def _people(seed: int = 0) -> tuple[FloatVector, FloatVector]:
+    rng = np.random.default_rng(seed)
     labels = np.where(rng.random(4000) < 0.1, 1.0, -1.0)
     return rng.normal(size=4000) + 1.2 * labels, labels
 
@@ -43,6 +43,39 @@ def test_the_groups_of_a_report_tell_no_label_for_sure() -> None:
     assert groups is not None
     assert _certain(groups, scores, labels) == 0
     assert min(*groups.n_positive, *groups.n_negative) >= MIN_ROWS
+
+
+def _guess(groups: ScoreGroups, scores: FloatVector, labels: FloatVector) -> tuple[float, float]:
+    """Take the person with the lowest score of a group for positive: how often is that right, and how often by chance?
+
+    Groups grow from the highest score down, and one with the fewest positive rows has just got the last of them.
+    """
+    place = np.searchsorted(groups.bounds, scores)
+    full = [each for each, n in enumerate(groups.n_positive) if n == MIN_ROWS and each > 0]
+    lowest = [np.flatnonzero(place == each)[scores[place == each].argmin()] for each in full]
+    return float((labels[lowest] > 0).mean()), float(np.mean([MIN_ROWS / groups.n_rows[each] for each in full]))
+
+
+def test_a_group_that_ends_with_the_row_that_completes_it_would_tell_its_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores, labels = _people()
+    monkeypatch.setattr(score_groups, "CELL_ROWS", 1)
+    monkeypatch.setattr(score_groups, "_MAX_CELLS", len(scores))
+    groups = ScoreGroups.of(scores, labels, scores)
+    assert groups is not None
+    right, by_chance = _guess(groups, scores, labels)
+    assert right > 0.9
+    assert by_chance < 0.4
+
+
+def test_the_end_of_a_group_does_not_tell_the_label_of_the_row_before_it() -> None:
+    guesses = []
+    for seed in range(30):
+        scores, labels = _people(seed)
+        groups = ScoreGroups.of(scores, labels, scores)
+        assert groups is not None
+        guesses.append(_guess(groups, scores, labels))
+    right, by_chance = np.mean(guesses, axis=0)
+    assert right < by_chance + 0.05
 
 
 def test_the_bounds_of_groups_are_the_scores_of_no_person() -> None:

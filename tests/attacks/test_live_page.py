@@ -164,6 +164,18 @@ async def test_only_listed_certificates_of_the_authority_open_the_page(tmp_path:
         assert "not issued directly" in reasons["alice.example.org",]
 
 
+async def test_a_renewed_certificate_and_other_authorities_count_without_a_restart(tmp_path: Path) -> None:
+    former, authority = root_without_limit(), root_without_limit()
+    settings = over_tls(tmp_path, former)
+    certificates = load_certificates(ProcessConfig.model_validate(settings))
+    alice = {each: make_identity(each, "alice.example.org") for each in (former, authority)}
+    async with serving_page(settings, certificates=certificates) as served:
+        assert await status_for(served, alice[former], former) == 200
+        write_identity(tmp_path, make_identity(authority, "guest.example.org", "127.0.0.1"))
+        assert await status_for(served, alice[authority], authority) == 200
+        assert await status_for(served, alice[former], authority) == "refused"
+
+
 async def test_a_name_that_is_taken_from_the_list_counts_no_longer(tmp_path: Path) -> None:
     authority = root_without_limit()
     settings = over_tls(tmp_path, authority)
@@ -216,7 +228,8 @@ async def test_a_page_that_does_not_read_is_cut_off_and_holds_nobody_up(
 ) -> None:
     monkeypatch.setattr(page, "WRITE_SECONDS", 0.2)
     monkeypatch.setattr(page, "BEAT_SECONDS", 0.01)
-    monkeypatch.setattr(board, "LOOK_SECONDS", 0.01)
+    for name in ("LOOK_SECONDS", "LOST_SECONDS"):
+        monkeypatch.setattr(board, name, 0.01)
     numbers = iter(range(10**9))
 
     def much(self: board.Board) -> dict[str, Any]:

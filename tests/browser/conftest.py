@@ -9,6 +9,7 @@ from playwright.sync_api import Browser
 from tests.support.browsed_trial import FINISHED, BrowsedTrial, aside, train
 from tests.support.browser import open_browser
 from trilateral.common.base.roles import Role
+from trilateral.common.trial.localhost import free_addresses
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,7 +32,10 @@ def pictures(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @pytest.fixture(scope="session")
 def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowsedTrial]:
     """Three processes, and a finished job."""
-    trial = BrowsedTrial(tmp_path_factory.mktemp("trial"))
+    listens = free_addresses()
+    trial = BrowsedTrial(
+        tmp_path_factory.mktemp("trial"), lambda role: {"ui": {"listen": listens[role], "allow_changes": True}}
+    )
     aside(trial.__enter__)
     try:
         aside(train, trial.configs[Role.GUEST], FINISHED)

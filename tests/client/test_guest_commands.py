@@ -8,6 +8,7 @@ import pandas as pd
 from typer.testing import CliRunner
 
 from tests.client.conftest import N_COMMON, N_ONLY, TRAINED, World
+from tests.support.json_fields import documented_fields
 from tests.support.new_rows import NEW
 from trilateral.cli.main import app
 from trilateral.common.base.roles import Role
@@ -62,9 +63,11 @@ def test_the_commands_print_the_same_counts_as_json(world: World, tmp_path: Path
 
     total, out = N_COMMON + N_ONLY, tmp_path / "scores.csv"
     counts = found("align", NEW)
+    assert set(counts) <= documented_fields()["align"]
     assert set(counts.pop("changed")) == {"spaces", "unicode", "decimals"}
     assert counts == {"n_host": total, "n_guest": total, "n_common": N_COMMON}
     counts = found("predict", TRAINED, "--dataset", NEW, "--out", out)
+    assert set(counts) <= documented_fields()["predict"]
     assert (counts["n_scored"], counts["out"]) == (N_COMMON, str(out))
     jobs = found("status")["jobs"]
     (job,) = found("status", TRAINED)["jobs"]

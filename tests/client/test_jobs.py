@@ -100,6 +100,9 @@ def test_another_organisation_watches_the_same_job(world: World) -> None:
     with trilateral.connect(world.files[Role.GUEST]) as guest, trilateral.connect(world.files[Role.HOST]) as host:
         guest.train(job("watched"))
         by_guest, by_host = guest.find("watched").wait(), host.find("watched").wait()
+        losses = host.find("watched").losses()
+        assert losses == guest.find("watched").losses()
+        assert list(losses) == list(range(1, by_guest.round + 1))
         assert (by_host.state, by_host.loss) == (JobState.FINISHED, by_guest.loss)
         assert host.model("watched").role is trilateral.Role.HOST
 

@@ -712,6 +712,15 @@ def metrics_for_all_to_read(setting: Setting) -> None:
     setting.settings[Role.GUEST]["metrics"] = {"listen": "0.0.0.0:0"}
 
 
+def page_for_this_machine(setting: Setting) -> None:
+    setting.settings[Role.GUEST]["ui"] = {"listen": "127.0.0.1:0"}
+
+
+def page_where_it_listens(setting: Setting) -> None:
+    guest = setting.settings[Role.GUEST]
+    guest["ui"] = {"listen": guest["listen"]}
+
+
 def traces_without_opentelemetry(setting: Setting) -> None:
     setting.settings[Role.GUEST]["traces"] = {"endpoint": "http://127.0.0.1:4318/v1/traces"}
     setting.monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
@@ -928,6 +937,10 @@ LOCAL = [
     ),
     Case(metrics_in_use_beside_a_port_left_open, PROBLEM, "metrics.listen: 127.0.0.1:"),
     Case(metrics_for_all_to_read, WARNING, "metrics.listen: anyone who can connect to 0.0.0.0:0 can read names"),
+    Case(
+        page_for_this_machine, WARNING, "ui.listen: every user and every program of this machine can open 127.0.0.1:0"
+    ),
+    Case(page_where_it_listens, PROBLEM, "ui.listen: 127.0.0.1:PORT has the same port as `listen`, 127.0.0.1"),
     Case(traces_without_opentelemetry, PROBLEM, "traces.endpoint: OpenTelemetry is not installed: run `pip install"),
     Case(
         before_the_first_start,

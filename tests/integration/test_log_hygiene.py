@@ -1,4 +1,4 @@
-"""Logs at debug level, records, and metrics of a training contain no private data."""
+"""Logs at debug level, records, metrics and reports of a training contain no private data."""
 
 import asyncio
 import base64
@@ -21,6 +21,7 @@ from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.paillier.keys import PrivateKey, generate_private_key
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
 from trilateral.common.process.job_client import JobClient
+from trilateral.common.report.page import report_html
 from trilateral.common.trial.development import write_development_files
 from trilateral.common.trial.localhost import free_addresses
 
@@ -159,6 +160,9 @@ def test_nothing_private_is_in_any_log_or_record_of_a_training(job: JobConfig, t
     models = {role: load_model(JobFolder(configs[role].state, job.name).model) for role in PARTIES}
     written = {role: JobFolder(configs[role].state, job.name).model for role in PARTIES}
     assert {path.name for path in records} >= {"model.json", "history.jsonl"}
+    for role, config in configs.items():
+        logs.append(tmp_path / f"{role}.html")
+        logs[-1].write_text(report_html(config, job.name))
 
     ids = [*tables[Role.HOST]["id"], "person-zq", POSITIVE, NEGATIVE]
     assert not found(ids, [*logs, *records])

@@ -22,6 +22,7 @@ from scipy.special import expit
 from typer.testing import CliRunner, Result
 
 import trilateral.host_party.server as host_server
+from tests.support.json_fields import documented_fields
 from tests.support.new_rows import NEW, REASON_LABELS, host_reasons, plain_scores, with_new_rows, write_new_rows
 from tests.support.three_servers import DATASET, LENIENT, make_configs, serving, train_over_localhost, write_tables
 from tests.support.waiting import eventually
@@ -749,6 +750,7 @@ async def test_the_command_prints_scores_as_csv(world: World) -> None:
     async with world.serving():
         result = await run_score(world, COMMON, AT_GUEST)
         nothing = await run_score(world, AT_HOST)
+        as_json = await run_score(world, COMMON, AT_GUEST, "--json")
     assert result.exit_code == 0, result.output
     header, first, second = result.stdout.splitlines()
     assert header == "id,score,probability"
@@ -756,3 +758,7 @@ async def test_the_command_prints_scores_as_csv(world: World) -> None:
     assert second == f"{AT_GUEST},,"
     assert result.stderr == "not at the host: 1 of the IDs\n"
     assert (nothing.exit_code, nothing.stderr) == (4, "not at the guest: 1 of the IDs\n")
+    scored, lacking = json.loads(as_json.stdout)["scores"]
+    assert set(scored) == documented_fields()["score"] - {"scores"}
+    assert f"{scored['score']}" == first.split(",")[1]
+    assert (lacking["score"], lacking["lacking"]) == (None, "host")

@@ -18,15 +18,29 @@ from tests.protocol.test_shares_training import (
     train,
     weigh,
 )
+from tests.support.late_engine import LateEngine
 from tests.support.shares_rounds import cut_small, read_rounds
-from tests.support.three_machines import Tables, make_tables, with_folds
+from tests.support.three_machines import Outcome, Tables, Workshop, make_machines, make_tables, run_machines, with_folds
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.compute.engine import OpenEngine
+from trilateral.common.compute.local import LocalEngine
 from trilateral.common.config.job import JobConfig, Penalty, PenaltyPath
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.protocol.batches import Batch, Batches
 from trilateral.common.protocol.bounds import max_rounds
-from trilateral.common.protocol.messages import BeginRound, FinishJob, RoundKey, RoundShares, WeightShares
+from trilateral.common.protocol.messages import (
+    BeginRound,
+    ElementPiece,
+    Envelope,
+    Evaluation,
+    FinishJob,
+    Kind,
+    RoundKey,
+    RoundShares,
+    ScoresDue,
+    WeightShares,
+)
 from trilateral.common.protocol.place import Place
 from trilateral.common.protocol.row_roles import RoleVector
 from trilateral.coordinator.numpy_training import PlainResult, train_plain
@@ -266,3 +280,80 @@ def test_folds_do_not_depend_on_anything_but_the_seed() -> None:
     again = Batches.of(make_job(folds=5, seed=1, l2=3.0, name="again"), 100)
     assert np.array_equal(one.part_rows(2), again.part_rows(2))
     assert not np.array_equal(one.part_rows(2), other.part_rows(2))
+
+
+# --- the choice by AUC
+
+
+def fold_scores(outcome: Outcome) -> list[ScoresDue]:
+    return [message for *_, message in outcome.traffic if isinstance(message, ScoresDue) and message.fold]
+
+
+@pytest.mark.parametrize("weights", ["none", "fractions"])
+def test_the_auc_of_each_fold_is_that_of_numpy(weights: str, private_key: PrivateKey) -> None:
+    job = make_job(**JOBS["search"], choose="auc", epochs=30, tolerance=1e-6)
+    tables = weigh(make_tables(job, n_rows=1000), WEIGHTS[weights])
+    outcome, expected = train(job, tables, private_key), in_numpy(job, tables)
+    compared = outcome.results[Role.GUEST].compared
+    assert [each.is_chosen for each in compared] == [each.is_chosen for each in expected.compared]
+    for seen, plain in zip(compared, expected.compared, strict=True):
+        assert seen.auc == pytest.approx(plain.auc, abs=5e-4)
+        assert seen.auc_error == pytest.approx(plain.auc_error, abs=5e-4)
+        assert seen.loss == pytest.approx(plain.loss, abs=2e-4)
+    assert not outcome.results[Role.HOST].compared
+    np.testing.assert_allclose(outcome.coef, expected.coef, atol=2e-2)
+    # Each fold is opened once for each penalty.
+    assert Counter(each.fold for each in fold_scores(outcome)) == dict.fromkeys(range(1, 5), 3)
+
+
+@pytest.mark.parametrize("open_engine", [LocalEngine, LateEngine])
+def test_blocks_and_workers_do_not_matter_for_an_auc(
+    open_engine: OpenEngine, private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_small(monkeypatch)
+    job = make_job(**JOBS["search"], choose="auc", fold_by="time")
+    tables = make_tables(job, n_rows=331, n_host=2, n_guest=3)
+    tables = with_folds(tables, uneven(len(tables.joined.labels)))
+    outcome = run_machines(make_machines(job, tables, private_key, Workshop(open_engine=open_engine)))
+    for seen, plain in zip(outcome.results[Role.GUEST].compared, in_numpy(job, tables).compared, strict=True):
+        assert seen.auc == pytest.approx(plain.auc, abs=2e-3)
+
+
+def test_a_fold_of_one_label_favours_no_penalty(private_key: PrivateKey) -> None:
+    job = make_job(**JOBS["search"], choose="auc", fold_by="group")
+    tables = make_tables(job, n_rows=400)
+    labels = np.asarray(tables.joined.labels)
+    folds = np.arange(len(labels)).astype(np.uint8) % 3
+    folds[np.flatnonzero(labels > 0)[:50]] = 3
+    outcome = train(job, with_folds(tables, folds), private_key)
+    told = [message for *_, message in outcome.traffic if isinstance(message, Evaluation)]
+    assert [each.auc for each in told[-3:]] == [0.5] * 3
+    assert all(each.auc > 0.5 for each in told[:-3] if each.auc is not None)
+
+
+@pytest.mark.parametrize("auc", [None, -0.1, 1.1])
+def test_the_coordinator_takes_an_auc_alone(auc: float | None, private_key: PrivateKey) -> None:
+    job = make_job(**JOBS["search"], choose="auc")
+    tables = make_tables(job, n_rows=400)
+
+    def tamper(sender: Role, envelope: Envelope) -> list[Envelope]:
+        message = envelope.message
+        return [replace(envelope, message=replace(message, auc=auc)) if isinstance(message, Evaluation) else envelope]
+
+    with pytest.raises(ProtocolError, match="the guest sent an evaluation that this round does not ask for"):
+        run_machines(make_machines(job, tables, private_key), tamper=tamper)
+
+
+def test_of_a_choice_by_loss_the_coordinator_takes_no_auc(private_key: PrivateKey) -> None:
+    job = make_job(**JOBS["search"])
+    tables = make_tables(job, n_rows=400)
+
+    def tamper(sender: Role, envelope: Envelope) -> list[Envelope]:
+        message = envelope.message
+        if sender is not Role.GUEST or not isinstance(message, ElementPiece) or message.kind is not Kind.SUMS:
+            return [envelope]
+        told = [Envelope(Role.COORDINATOR, Evaluation(message.key, 0.0, 0.7))] if message.key.round else []
+        return [*told, envelope]
+
+    with pytest.raises(ProtocolError, match="does not ask for"):
+        run_machines(make_machines(job, tables, private_key), tamper=tamper)

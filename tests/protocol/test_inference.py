@@ -103,7 +103,7 @@ def test_other_settings_give_the_standard_errors_as_well(settings: dict[str, Any
     assert errors_of(outcome) == pytest.approx(np.sqrt(np.diag(exact_covariance(tables, outcome.coef))), rel=2e-4)
 
 
-def test_the_training_is_the_same_with_inference_and_has_one_round_more(private_key: PrivateKey) -> None:
+def test_inference_adds_a_round_and_a_last_step_to_the_same_training(private_key: PrivateKey) -> None:
     without = JOB.model_copy(update={"inference": False})
     tables = tables_of()
     one, other = (run_machines(machines_of(job, tables, private_key)) for job in (JOB, without))
@@ -112,8 +112,12 @@ def test_the_training_is_the_same_with_inference_and_has_one_round_more(private_
     plain = [
         train_plain(job, joined.columns, joined.labels, joined.penalty, n_host=joined.n_host) for job in (JOB, without)
     ]
-    assert np.array_equal(plain[0].coef, plain[1].coef)
-    assert len(plain[0].losses) == len(plain[1].losses) + 1
+    assert plain[0].losses[:-1] == plain[1].losses
+    slopes = [
+        np.abs(logistic.gradient(joined.columns, logistic.residual(joined.columns @ each.coef, joined.labels))).max()
+        for each in plain
+    ]
+    assert slopes[0] < 1e-9 < 1e-6 < slopes[1]
     asked = [message for _, to, message in one.traffic if isinstance(message, BeginRound) and to is Role.HOST]
     assert [each.information for each in asked] == [False] * (len(asked) - 1) + [True]
     assert other.results[Role.HOST].inference is None
@@ -152,7 +156,8 @@ def test_a_later_session_takes_the_information_from_the_journal(
 
     second = run_machines(machines_of(JOB, tables, private_key, record.past()))
     assert len(second.reports) == n_lost
-    assert np.abs(second.coef - first.coef).max() < 1e-9
+    # A repeated step reads the gradient with other roundings.
+    assert np.abs(second.coef - first.coef).max() < (1e-9 if not n_lost else 1e-3)
     assert errors_of(second) == pytest.approx(errors_of(first), rel=1e-12 if not n_lost else 3e-4)
 
 
@@ -200,7 +205,17 @@ def shorter(piece: ElementPiece) -> ElementPiece:
 
 
 @pytest.mark.parametrize(
-    "kind", [Kind.DEALT_SLOPES, Kind.UNWEIGHTED_SLOPES, Kind.MASKED_SLOPES, Kind.ROUNDED_SLOPES, Kind.SLOPE_COLUMNS]
+    "kind",
+    [
+        Kind.DEALT_SLOPES,
+        Kind.UNWEIGHTED_SLOPES,
+        Kind.MASKED_SLOPES,
+        Kind.ROUNDED_SLOPES,
+        Kind.SLOPE_COLUMNS,
+        Kind.FINE_COLUMNS,
+        Kind.UNWEIGHTED_RESIDUAL,
+        Kind.ROUNDED_RESIDUAL,
+    ],
 )
 def test_a_piece_that_does_not_fit_ends_the_job(kind: Kind, private_key: PrivateKey) -> None:
     assert re.search(f"elements of {kind} for 64 rows, but", reason(changing(kind, shorter), private_key))

@@ -31,9 +31,11 @@ GUEST_COLUMNS = ("age", f"{SCRIPT}</script>", "javascript:alert(1)", "a_column_w
 CATEGORIES = ("red", f"</style>{SCRIPT}", "{{7*7}} <i>x</i>")
 """Values of the host's column of categories."""
 CATEGORY_COLUMN = "colour<svg/onload='window.wasRun=true'>"
+CONSTANT = "<s>constant</s>"
+"""A column with one value, which each party leaves out with a note."""
 LABELS = ("<u>yes</u>", f"no{IMAGE}")
 """The positive and the negative value of the label."""
-MARKUP = (*HOST_COLUMNS[1:], *GUEST_COLUMNS[1:3], *CATEGORIES[1:], CATEGORY_COLUMN)
+MARKUP = (*HOST_COLUMNS[1:], *GUEST_COLUMNS[1:3], *CATEGORIES[1:], CATEGORY_COLUMN, CONSTANT)
 FINISHED = JobConfig(
     name="first-model", dataset=DATASET, protocol="shares", inference=True, tolerance=1e-7, evaluate_every=6
 )
@@ -85,7 +87,7 @@ class BrowsedTrial(LocalProcesses):
 def make_tables() -> dict[Role, pd.DataFrame]:
     """Return a table of each party, with the same IDs."""
     random = np.random.default_rng(5)
-    ids = pd.DataFrame({"id": [f"{number:06d}" for number in range(N_ROWS)]})
+    ids = pd.DataFrame({"id": [f"{number:06d}" for number in range(N_ROWS)], CONSTANT: 1})
     host = ids.assign(**{name: random.normal(size=N_ROWS) for name in HOST_COLUMNS})
     host[CATEGORY_COLUMN] = random.choice(CATEGORIES, N_ROWS)
     guest = ids.assign(**{name: random.normal(size=N_ROWS) for name in GUEST_COLUMNS})

@@ -23,6 +23,17 @@ CUT_OFF = """() => {
     const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     const range = document.createRange();
     const say = (node, why) => found.push(`${why}: ${node.textContent.trim().slice(0, 80)}`);
+    // In a box of a pixel, or outside of the window as long as it has no focus.
+    const isForScreenReaders = (element) => {
+        for (let each = element; each; each = each.parentElement) {
+            const [box, style] = [each.getBoundingClientRect(), getComputedStyle(each)];
+            if (["absolute", "fixed"].includes(style.position)) {
+                if (box.right <= 0 || box.bottom + scrollY <= 0) return true;
+                if (box.width <= 1 && box.height <= 1 && style.overflowX === "hidden") return true;
+            }
+        }
+        return false;
+    };
     const isSvg = (element) => element instanceof SVGElement;
     while (walker.nextNode()) {
         const node = walker.currentNode;
@@ -38,8 +49,7 @@ CUT_OFF = """() => {
         if (isSvg(parent)) holder = parent.farthestViewportElement || parent.closest("svg");
         else while (["inline", "contents"].includes(getComputedStyle(holder).display)) holder = holder.parentElement;
         const own = holder.getBoundingClientRect();
-        // Text for screen readers alone is in a box of a pixel.
-        if (own.width <= 1 || own.height <= 1) continue;
+        if (isForScreenReaders(holder)) continue;
         let scrolls = false;
         for (let each = holder; each && !scrolls; each = each.parentElement) {
             const style = getComputedStyle(each);
@@ -74,7 +84,7 @@ class Visitor:
 
     def __init__(self, page: Page, origin: str = "") -> None:
         self.page = page
-        self._origin = origin
+        self.origin = origin
         self.errors: list[str] = []
         """Errors in the console and in scripts, a refusal by the content security policy among them."""
         self.strangers: list[str] = []
@@ -132,7 +142,7 @@ class Visitor:
         parts = urlsplit(request.url)
         if parts.scheme in LOCAL_SCHEMES or (parts.scheme == "file" and request.is_navigation_request()):
             return
-        if f"{parts.scheme}://{parts.netloc}" != self._origin:
+        if f"{parts.scheme}://{parts.netloc}" != self.origin:
             self.strangers.append(request.url)
 
 

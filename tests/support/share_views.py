@@ -65,6 +65,14 @@ Place = tuple[bytes, int]
 """A stream: its key and its purpose. Numbers that the coordinator draws from the operating system: b"", number of the
 draw."""
 
+SLOPE_MASKS = {
+    Kind.ROUNDED_SLOPES: 1,
+    Kind.ROUNDED_RESIDUAL: 3,
+    Kind.UNWEIGHTED_SLOPES: 4,
+    Kind.UNWEIGHTED_RESIDUAL: 5,
+}
+"""Which column of the stream of `Purpose.SLOPES` masks a kind of piece."""
+
 
 @dataclass
 class CutShare:
@@ -325,9 +333,13 @@ class Transcript:
                 numbers = first + np.arange(len(piece.elements))
                 yield Masked((dealer, int(purpose)), numbers, piece.elements, -1)
                 return
-            case ((Kind.MASKED_SLOPES | Kind.ROUNDED_SLOPES | Kind.UNWEIGHTED_SLOPES), _):
-                first = (Kind.MASKED_SLOPES, Kind.ROUNDED_SLOPES, Kind.UNWEIGHTED_SLOPES).index(piece.kind)
-                parts = [(Purpose.SLOPES, self.information.slopes.n_masks(sender), first, 1)]
+            case Kind.FINE_COLUMNS, _:
+                n = self.n_columns[sender]
+                parts = [(Purpose.COLUMNS, n, 0, n)]
+            case Kind.MASKED_SLOPES, _:
+                parts = [(Purpose.SLOPES, self.information.slopes.n_masks(sender), first, 1) for first in (0, 2)]
+            case kind, _ if kind in SLOPE_MASKS:
+                parts = [(Purpose.SLOPES, self.information.slopes.n_masks(sender), SLOPE_MASKS[kind], 1)]
         yield from self._of_rows(piece, dealer, parts)
 
     def _of_rows(self, piece: ElementPiece, key: bytes, parts: list[tuple[Purpose, int, int, int]]) -> Iterator[Masked]:

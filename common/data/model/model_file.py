@@ -116,6 +116,10 @@ class ComparedPenaltyRow(Settings):
     """Mean log loss on the folds, without penalty; null if a fit had none, because values were out of range."""
     standard_error: Finite | None
     """Standard error of that mean, from its differences between the folds."""
+    auc: Finite | None = None
+    """With `choose: auc`, mean AUC on the folds; else null."""
+    auc_error: Finite | None = None
+    """Standard error of that mean."""
     n_terms: Finite
     """Training columns of both parties with a weight other than 0, without the intercept: the mean over the folds."""
     chosen: bool
@@ -286,6 +290,8 @@ class PartyModel(Settings):
                     l2=each.l2,
                     loss=each.loss,
                     standard_error=each.standard_error,
+                    auc=each.auc,
+                    auc_error=each.auc_error,
                     n_terms=each.n_terms,
                     chosen=each.is_chosen,
                 )

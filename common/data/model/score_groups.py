@@ -1,10 +1,16 @@
 """The evaluation rows in groups of neighbouring scores: all that charts of a model's quality are drawn from.
 
-A group has at least `MIN_ROWS` rows of each label, and rows of equal scores belong to the same group. So neither the
-groups nor what follows from them say anything about the label or the score of fewer rows. A curve has a corner at each
+A group has at least `MIN_ROWS` rows of each label, and rows of equal scores belong to the same group. So the groups and
+what follows from them do not say which label a row has. A group ends where it has enough rows of each label, so its end
+depends on labels. If it ended with the very row that completed it, whoever knows the scores of people would know this
+row's label. Therefore the rows are first cut into *cells* without a look at the labels, and groups consist of whole
+cells: the end of a group says no more than that one of the `CELL_ROWS` or more rows of its last cell has a label.
+
+A curve has a corner at each
 border between two groups and is straight between them; the figures of `HoldoutMetrics` are those of all rows.
 """
 
+import math
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -16,6 +22,9 @@ from trilateral.common.config.settings import Settings
 from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 from trilateral.common.protocol.logistic import probability
 
+CELL_ROWS = MIN_ROWS
+"""The fewest rows of a cell."""
+_MAX_CELLS = 2000
 MAX_GROUPS = 200
 """Enough corners for a ROC curve that looks smooth. A group ends as soon as it has enough rows of each label and 1/200
 of all rows, where both labels count one half, so that the corners are evenly spread over the curve."""
@@ -113,7 +122,7 @@ class ScoreGroups(Settings):
         order = np.argsort(scores, kind="stable")
         ordered = scores[order]
         is_positive = labels[order] > 0
-        ends = np.append(np.flatnonzero(np.diff(ordered) > 0) + 1, len(scores))
+        ends = _cells(np.append(np.flatnonzero(np.diff(ordered) > 0) + 1, len(scores)))
         borders = _cut(ends, np.cumsum(is_positive, dtype=np.int64)[ends - 1])
         if not borders:
             return None
@@ -230,6 +239,21 @@ def _share_above(counts: list[int]) -> FloatVector:
     return np.append(0.0, np.cumsum(counts[::-1]) / sum(counts))
 
 
+def _cells(ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the ends of the cells, from the ends of all ties: both are numbers of rows up to there, in order."""
+    n_rows = int(ends[-1])
+    least = max(CELL_ROWS, math.ceil(n_rows / _MAX_CELLS))
+    cells = []
+    end = 0
+    while n_rows - end >= 2 * least:
+        end = int(ends[np.searchsorted(ends, end + least)])
+        cells.append(end)
+    # What remains belongs to the last cell if it is too small for one of its own.
+    if cells and n_rows - end < least:
+        cells.pop()
+    return np.array([*cells, n_rows])
+
+
 def _cut(ends: NDArray[np.int64], positive: NDArray[np.int64]) -> list[int]:
     """Return the borders between the groups: numbers of rows below them, in ascending order.
 
@@ -237,7 +261,7 @@ def _cut(ends: NDArray[np.int64], positive: NDArray[np.int64]) -> list[int]:
     the lowest group.
 
     Args:
-        ends: number of rows up to the end of each tie, in ascending order of the scores.
+        ends: number of rows up to the end of each cell, in ascending order of the scores.
         positive: number of positive rows among them.
     """
     n_rows, n_positive = int(ends[-1]), int(positive[-1])

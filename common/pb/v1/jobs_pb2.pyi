@@ -300,6 +300,7 @@ class RoundSummary(google.protobuf.message.Message):
     epoch: builtins.int
     batch: builtins.int
     seconds: builtins.float
+    """without what the job did before its first round"""
     loss: builtins.float
     log_loss: builtins.float
     """on the hold-out rows"""

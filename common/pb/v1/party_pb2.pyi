@@ -345,6 +345,8 @@ class ComparedPenalty(google.protobuf.message.Message):
     STANDARD_ERROR_FIELD_NUMBER: builtins.int
     N_TERMS_FIELD_NUMBER: builtins.int
     IS_CHOSEN_FIELD_NUMBER: builtins.int
+    AUC_FIELD_NUMBER: builtins.int
+    AUC_ERROR_FIELD_NUMBER: builtins.int
     l1: builtins.float
     l2: builtins.float
     loss: builtins.float
@@ -354,6 +356,10 @@ class ComparedPenalty(google.protobuf.message.Message):
     n_terms: builtins.float
     """training columns with a weight other than 0, a mean over the folds"""
     is_chosen: builtins.bool
+    auc: builtins.float
+    """with `choose: auc`: mean AUC on the folds"""
+    auc_error: builtins.float
+    """of that mean"""
     def __init__(
         self,
         *,
@@ -363,9 +369,15 @@ class ComparedPenalty(google.protobuf.message.Message):
         standard_error: builtins.float | None = ...,
         n_terms: builtins.float = ...,
         is_chosen: builtins.bool = ...,
+        auc: builtins.float | None = ...,
+        auc_error: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_loss", b"_loss", "_standard_error", b"_standard_error", "loss", b"loss", "standard_error", b"standard_error"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_loss", b"_loss", "_standard_error", b"_standard_error", "is_chosen", b"is_chosen", "l1", b"l1", "l2", b"l2", "loss", b"loss", "n_terms", b"n_terms", "standard_error", b"standard_error"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_auc", b"_auc", "_auc_error", b"_auc_error", "_loss", b"_loss", "_standard_error", b"_standard_error", "auc", b"auc", "auc_error", b"auc_error", "loss", b"loss", "standard_error", b"standard_error"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_auc", b"_auc", "_auc_error", b"_auc_error", "_loss", b"_loss", "_standard_error", b"_standard_error", "auc", b"auc", "auc_error", b"auc_error", "is_chosen", b"is_chosen", "l1", b"l1", "l2", b"l2", "loss", b"loss", "n_terms", b"n_terms", "standard_error", b"standard_error"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_auc", b"_auc"]) -> typing.Literal["auc"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_auc_error", b"_auc_error"]) -> typing.Literal["auc_error"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_loss", b"_loss"]) -> typing.Literal["loss"] | None: ...
     @typing.overload

@@ -53,6 +53,7 @@ from trilateral.common.protocol.messages import (
     Kind,
     RoundKey,
     RowsDone,
+    ScoresDue,
     SharesReady,
     WeightShares,
 )
@@ -71,6 +72,7 @@ from trilateral.common.protocol.shares.blocks import (
     score,
 )
 from trilateral.common.protocol.shares.bounds import (
+    MAX_INFERENCE_COLUMNS,
     MAX_NORM_BITS,
     MAX_PRODUCTS,
     WINDOW_BYTES,
@@ -83,7 +85,7 @@ from trilateral.common.protocol.shares.session import SESSION, StreamKeys, draw_
 from trilateral.common.protocol.shares.tables import ScalarT, SectionOrder, Table, measure, round_columns
 from trilateral.common.shares import kernels
 from trilateral.common.shares.format import MODEL_FRACTION_BITS, Format
-from trilateral.common.shares.information import SlopeFormat, n_packed
+from trilateral.common.shares.information import FINE_SCALE, SlopeFormat, n_packed
 from trilateral.common.shares.kernels import Weights
 from trilateral.common.shares.keys import SEED_BYTES, Purpose
 from trilateral.common.shares.layout import BLOCK_ROWS, GROUP, ROWS, grouped, pad, untile
@@ -213,9 +215,12 @@ class SharesArithmetic(ABC):
             from_coordinator[Kind.DEALT_SLOPES] = n_rows
             early_from_coordinator[Kind.DEALT_SLOPES] = 0
             from_peer |= dict.fromkeys(SLOPE_KINDS - {Kind.DEALT_SLOPES}, n_rows)
-        early_from_peer = {Kind.MASKED_SCORES: early, Kind.WEIGHTS: len(self._coef)}
+        early_from_peer, widest = {Kind.MASKED_SCORES: early, Kind.WEIGHTS: len(self._coef)}, 1
+        if self._job.inference:
+            # A block at most; see `InformationStep`.
+            early_from_peer[Kind.FINE_COLUMNS], widest = BLOCK_ROWS, MAX_INFERENCE_COLUMNS
         return {
-            self.peer: VectorBounds(from_peer, early_from_peer, n_further=1),
+            self.peer: VectorBounds(from_peer, early_from_peer, widest, n_further=1),
             Role.COORDINATOR: VectorBounds(
                 from_coordinator, early_from_coordinator, widest=max(fmt.n_even, fmt.n_odd) + 1
             ),
@@ -286,6 +291,8 @@ class SharesArithmetic(ABC):
             self._own = self._make_table(np.int32, self._n_own)
             self._peers = self._make_table(np.uint64, peer.n_columns)
             """The other party's masked columns."""
+            self._fine = self._make_table(np.int32, self._n_own if self._job.inference else 0)
+            """This party's own columns for the step of inference, rounded more finely."""
             order = SectionOrder(self._rows, self._scratch)
             self._prepare_exchange(order)
             self._round_columns(order)
@@ -355,6 +362,8 @@ class SharesArithmetic(ABC):
         for number, rows, values in order.blocks(self._block.columns, self._block.holdout_columns):
             tile = round_columns(values, rows.n_rows, scale, random)
             self._own.append(rows, tile)
+            if self._job.inference:
+                self._fine.append(rows, round_columns(values, rows.n_rows, FINE_SCALE, random))
             self._use_own(number, rows, tile)
             report_progress(Stage.PREPARING, rows.end, self._rows.n_rows)
 
@@ -383,6 +392,8 @@ class SharesArithmetic(ABC):
             return
         self._attempt = attempt = self._new_attempt(asked)
         self._first_round = self._first_round or asked.key.round
+        if self.role is Role.HOST and self._opens_scores(asked):
+            yield Envelope(Role.HOST, ScoresDue(asked.key, np.zeros(0), asked.batch.fold))
         if asked.key.round == self._first_round:
             yield from self._send_products()
         if not attempt.runs:
@@ -442,6 +453,7 @@ class SharesArithmetic(ABC):
             InformationPlan.of(slopes, self._rows, self._n_host, self._n_guest),
             work,
             read=partial(self._read, model=0),
+            read_fine=self._fine.__getitem__,
             peer=self.peer,
             mask_key=self._parties.of(asked.key),
             phase=self._phase,
@@ -462,7 +474,12 @@ class SharesArithmetic(ABC):
             Weights(own=own, opened=weights.opened, other=other),
             gradient=asked.gradient,
             is_holdout=is_holdout,
+            opens_scores=not is_holdout and self._opens_scores(asked),
         )
+
+    def _opens_scores(self, asked: BeginRound) -> bool:
+        """Return whether a round tells the guest the scores of a fold."""
+        return self._job.choose == "auc" and asked.batch.held_out
 
     def _blocks_of_a_run(self) -> int:
         """Return how many blocks a task has: one in this process, and as many as keep all workers busy elsewhere."""
@@ -526,7 +543,8 @@ class SharesArithmetic(ABC):
     def _take_residual(self, piece: ElementPiece, is_last: bool) -> Iterator[Envelope]:
         del is_last
         attempt, state = self._due(piece, self._open_attempt.n_scored)
-        self._check_length(piece, state, len(state.answers), state.work.n_opened[self.peer])
+        n_columns = state.work.n_opened[self.peer] + (state.work.opens_scores and self.peer is Role.HOST)
+        self._check_length(piece, state, len(state.answers), n_columns)
         state.answers.append(piece)
         yield from self._advance(attempt, state)
 
@@ -604,6 +622,8 @@ class SharesArithmetic(ABC):
             self._check_digests(state.opened, state.answers)
             residuals = [each.residual for each in state.opened]
             answers = [each.elements for each in state.answers]
+            if state.work.opens_scores and self.peer is Role.HOST:
+                answers = [self._take_opened(attempt, state, number) for number in range(n_blocks)]
             with self._phase("product"):
                 closed = self._engine.submit(
                     close_blocks, state.work, state.tables, residuals, answers, close_block, urgent=True
@@ -641,6 +661,7 @@ class SharesArithmetic(ABC):
         attempt.n_done += len(state.blocks)
         attempt.n_rows_done += sum(rows.n_rows for rows in state.blocks)
         if attempt.n_done == attempt.n_before[-1]:
+            yield from self._report_scores(attempt)
             yield self._sums(attempt)
             return
         if attempt.n_done - attempt.n_reported >= max(1, self._window // REPORTS_PER_WINDOW):
@@ -799,6 +820,15 @@ class SharesArithmetic(ABC):
     @abstractmethod
     def _read(self, rows: RowRange, model: int) -> BlockTables:
         """Read the tables of a block, with the labels of a model. The threads of an engine may call it."""
+
+    def _take_opened(self, attempt: Attempt, state: RunState, number: int) -> ElementVector:
+        """Keep the scores of a block that the host has opened; return what else it has opened."""
+        raise RuntimeError(f"the {self.role} is told no score")
+
+    def _report_scores(self, attempt: Attempt) -> Iterator[Envelope]:
+        """Report to the coordinator what the opened scores of a fold show."""
+        del attempt
+        yield from ()
 
     @abstractmethod
     def _constant_part(self, training: Selection | None) -> ElementVector:

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trilateral.common.base.arrays import ElementVector
+from trilateral.common.base.arrays import ElementVector, FloatVector
 from trilateral.common.compute.engine import Placed
 from trilateral.common.protocol.messages import BeginRound, ElementPiece, Kind
 from trilateral.common.protocol.shares.blocks import BlockTables, Opened, Sums, Work
@@ -60,6 +60,8 @@ class Attempt:
     """Blocks of which pieces of a kind have come."""
     n_done: int = 0
     """Blocks that are done. This party's sums have everything about them."""
+    opened_scores: list[tuple[FloatVector, FloatVector]] = field(default_factory=list, repr=False)
+    """At the guest, the scores of each block of a fold, if they are opened, and -1 or +1 by label; padding left out."""
     n_rows_done: int = 0
     n_reported: int = 0
     """Blocks that the coordinator knows to be done."""

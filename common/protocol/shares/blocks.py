@@ -18,6 +18,8 @@ from trilateral.common.protocol.shares.rows import RowRange
 from trilateral.common.shares import kernels
 from trilateral.common.shares.format import Format
 from trilateral.common.shares.kernels import Residual, Weights
+from trilateral.common.shares.layout import GROUP, grouped
+from trilateral.common.shares.scores import score_share
 
 Tile: TypeAlias = NDArray[np.int32]
 """A party's own columns as integers, in the layout of `shares.layout`."""
@@ -57,6 +59,8 @@ class Work:
     gradient: bool
     """Whether the gradient is asked for, and not the loss alone."""
     is_holdout: bool
+    opens_scores: bool = False
+    """Whether the guest is told the scores. Then the host opens one more element of each row; see `shares.scores`."""
 
     @property
     def n_opened(self) -> dict[Role, int]:
@@ -98,6 +102,8 @@ class Opened:
     """What the party opens to the other; None if that needs what the other opens."""
     residual: Residual | None = field(repr=False)
     """What closing the block needs; None if it needs nothing."""
+    scores: ElementVector | None = field(default=None, repr=False)
+    """At the guest, its shares of the scores, if they are opened, shape (n_rows,)."""
 
 
 OpenBlock: TypeAlias = Callable[[Work, BlockTables, Residual, Sums], ElementVector | None]
@@ -137,8 +143,25 @@ def open_blocks(
         first = each.rows.first
         residual = kernels.residual(work.fmt, work.role, work.round_key, values, scores, first, gradient=gradient)
         elements = open_block(work, each, residual, sums)
-        opened.append(Opened(residual.digest, elements, residual if elements is None else None))
+        kept = residual if elements is None else None
+        shares = score_share(work.fmt, work.role, work.round_key, values, scores, first) if work.opens_scores else None
+        if shares is not None and work.role is Role.HOST and elements is not None:
+            elements, shares = _with_column(elements, shares), None
+        opened.append(Opened(residual.digest, elements, kept, shares))
     return opened, sums
+
+
+def _with_column(table: ElementVector, column: ElementVector) -> ElementVector:
+    """Return a table in the layout with one more column, the last one."""
+    n_columns = len(table) // len(column)
+    columns = [table.reshape(-1, n_columns, GROUP), column.reshape(-1, 1, GROUP)] if n_columns else [column]
+    return np.concatenate(columns, axis=1 if n_columns else 0).ravel()
+
+
+def without_column(table: ElementVector, n_rows: int) -> tuple[ElementVector, ElementVector]:
+    """Return a table in the layout without its last column, and that column."""
+    columns = grouped(table, len(table) // n_rows)
+    return columns[:, :-1].ravel(), columns[:, -1].ravel()
 
 
 def close_blocks(

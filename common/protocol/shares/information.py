@@ -1,15 +1,19 @@
 """The step of inference at a party: from shares of the final point to its shares of the Fisher information.
 
+The step also gives shares of a gradient that is finer than those of the rounds.
+
 It is a round of its own after the last one, over all training rows, in blocks. For each block
 
-1. the parties exchange their parts of the masked scores, as in every round;
-2. with sample weights, the host opens its share of the slopes to the guest, which multiplies it by the weights;
-3. each opens its share of the slopes under a mask, and rounds them;
-4. each opens its rounded share under another mask, and adds its products;
-5. the party with fewer columns opens its products of slopes and columns to the other one.
+1. the parties exchange their columns under new masks, rounded more finely than for the rounds;
+2. from these they compute and exchange their parts of the masked scores, as in every round;
+3. with sample weights, the host opens its share of the slopes to the guest, which multiplies it by the weights;
+4. each opens its shares of the slopes and of the residual under a mask, and rounds them;
+5. with sample weights, the host opens its share of the rounded residual to the guest, which multiplies it, too;
+6. each opens its rounded shares under other masks, and adds its products;
+7. the party with fewer columns opens its products of slopes and columns to the other one.
 
-`shares.information` has the mathematics. At the end, each party sends its shares of the information to the
-coordinator, masked by a stream that only the parties have, and without their low bits.
+`shares.information` has the mathematics. At the end, each party sends its shares of the information and of the gradient
+to the coordinator, masked by a stream that only the parties have, and without their low bits.
 """
 
 from collections import Counter, defaultdict
@@ -20,12 +24,13 @@ from typing import TypeAlias
 
 import numpy as np
 
+from trilateral.common.base.arrays import ElementVector
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.protocol.intake import Expected
 from trilateral.common.protocol.messages import ElementPiece, Envelope, Kind, RoundKey, RowsDone
 from trilateral.common.protocol.phases import Phase
-from trilateral.common.protocol.shares.blocks import BlockTables, Work, score
+from trilateral.common.protocol.shares.blocks import BlockTables, Tile, Work
 from trilateral.common.protocol.shares.bounds import MAX_INFERENCE_COLUMNS, WINDOW_BYTES
 from trilateral.common.protocol.shares.rows import RowPlan, RowRange
 from trilateral.common.shares import kernels
@@ -33,18 +38,18 @@ from trilateral.common.shares.format import OFFSET
 from trilateral.common.shares.information import (
     DealtSlopes,
     Information,
+    Masks,
     SlopeFormat,
     add_block,
     add_cross,
     halves,
     masks_of_products,
     n_packed,
-    rounded_share,
     scaled,
-    slope_share,
+    slope_shares,
 )
 from trilateral.common.shares.keys import Purpose
-from trilateral.common.shares.layout import BLOCK_ROWS, GROUP, ROWS, grouped, pad
+from trilateral.common.shares.layout import BLOCK_ROWS, GROUP, ROWS, pad
 from trilateral.common.shares.reference import Elements
 from trilateral.common.shares.ring import cut_share
 
@@ -98,12 +103,13 @@ class InformationPlan:
     @property
     def n_sums(self) -> int:
         """Numbers that each party sends to the coordinator."""
-        return n_packed(self.n_host + self.n_guest)
+        n_columns = self.n_host + self.n_guest
+        return n_packed(n_columns) + n_columns
 
     @cached_property
     def block_rows(self) -> int:
         """Rows of a block: so many that a block of no kind has more than `PIECE_ELEMENTS`."""
-        widest = max(*self.n_dealt.values(), self.n_opened)
+        widest = max(*self.n_dealt.values(), self.n_host, self.n_guest)
         return min(BLOCK_ROWS, max(ROWS, PIECE_ELEMENTS // widest // ROWS * ROWS))
 
     @property
@@ -128,8 +134,13 @@ class InformationPlan:
 
     @property
     def drop(self) -> int:
-        """How many low bits of the sums the parties drop."""
+        """How many low bits of the sums of the information the parties drop."""
         return self.slopes.drop(self.n_rows)
+
+    @property
+    def gradient_drop(self) -> int:
+        """How many low bits of the sums of the gradient the parties drop."""
+        return self.slopes.gradient_drop(self.n_rows)
 
 
 class InformationStep:
@@ -140,6 +151,7 @@ class InformationStep:
         plan: see `InformationPlan`.
         work: this party's keys and its shares of the point.
         read: returns this party's tables of some rows.
+        read_fine: returns its own columns of some rows, multiplied by FINE_SCALE and rounded.
         peer: the other party.
         mask_key: of the streams of the attempt that only the parties have.
         phase: times the work.
@@ -152,6 +164,7 @@ class InformationStep:
         work: Work,
         *,
         read: Callable[[RowRange], BlockTables],
+        read_fine: Callable[[RowRange], Tile],
         peer: Role,
         mask_key: bytes,
         phase: Phase,
@@ -160,6 +173,7 @@ class InformationStep:
         self._plan = plan
         self._work = work
         self._read = read
+        self._read_fine = read_fine
         self._peer = peer
         self._mask_key = mask_key
         self._phase = phase
@@ -172,11 +186,12 @@ class InformationStep:
         self._n_received: Counter[Kind] = Counter()
         self._n_begun = self._n_done = self._n_reported = 0
         role = work.role
-        self._columns = {Kind.MASKED_SCORES: 1, Kind.DEALT_SLOPES: plan.n_dealt[role]}
+        n_peer = self._sums.of(peer).shape[0]
+        self._columns = {Kind.FINE_COLUMNS: n_peer, Kind.MASKED_SCORES: 1, Kind.DEALT_SLOPES: plan.n_dealt[role]}
         """What this party receives: elements of a row by kind."""
         if work.fmt.weighted and role is Role.GUEST:
-            self._columns[Kind.UNWEIGHTED_SLOPES] = 1
-        self._columns |= {Kind.MASKED_SLOPES: 1, Kind.ROUNDED_SLOPES: 1}
+            self._columns |= {Kind.UNWEIGHTED_SLOPES: 1, Kind.UNWEIGHTED_RESIDUAL: 1}
+        self._columns |= {Kind.MASKED_SLOPES: 2, Kind.ROUNDED_SLOPES: 1, Kind.ROUNDED_RESIDUAL: 1}
         if role is not plan.opener:
             self._columns[Kind.SLOPE_COLUMNS] = plan.n_opened
 
@@ -187,7 +202,12 @@ class InformationStep:
         yield from self._begin_blocks()
 
     def _begin_blocks(self) -> Iterator[Envelope]:
-        while self._n_begun < min(self._plan.n_blocks, self._n_done + self._plan.window):
+        """Begin as many blocks as the window allows, but one only until the other party is known to have begun.
+
+        So one block of columns may come before the request that begins the step, and no more.
+        """
+        window = self._plan.window if self._n_received[Kind.FINE_COLUMNS] else 1
+        while self._n_begun < min(self._plan.n_blocks, self._n_done + window):
             number = self._n_begun
             self._n_begun += 1
             self._blocks[number] = self._work_on(self._plan.block(number))
@@ -210,6 +230,8 @@ class InformationStep:
             raise ProtocolError(f"the {sender} sent {kind} of block {number + 1}, which is not due")
         self._n_received[kind] += 1
         self._arrived[number][kind] = piece
+        if kind is Kind.FINE_COLUMNS and number == 0:
+            yield from self._begin_blocks()
         if self._waiting.get(number) is kind:
             yield from self._advance(number)
 
@@ -248,22 +270,22 @@ class InformationStep:
 
     def _work_on(self, rows: RowRange) -> "_BlockWork":
         """Work on one block: yield what to send, and the kind of piece that is needed next."""
-        plan, work, role = self._plan, self._work, self._work.role
-        slopes, n_rows = plan.slopes, rows.n_rows
-        tables = self._read(rows)
-        (own_scores,) = score(work, [tables])
-        yield self._piece(Kind.MASKED_SCORES, rows, own_scores)
-        z = own_scores + (yield Kind.MASKED_SCORES).elements
+        plan, work, role, sums = self._plan, self._work, self._work.role, self._sums
+        slopes, n_rows, key = plan.slopes, rows.n_rows, self._work.round_key
+        tables, n_own = self._read(rows), sums.of(role).shape[0]
+        fine, fine_peers, z = yield from self._score(rows, n_own)
         corrections = (yield Kind.DEALT_SLOPES).elements
         n_columns = plan.n_host, plan.n_guest
-        dealt = DealtSlopes.of(slopes, role, work.round_key, corrections, rows.first, n_rows, n_columns)
-        share, digest = slope_share(slopes, role, dealt, z)
-        n_masks = slopes.n_masks(role)
-        masks = grouped(kernels.stream(work.round_key, Purpose.SLOPES, rows.first, n_rows, n_masks), n_masks)
-        e, g = masks[:, 0], masks[:, 1]
-        if work.fmt.weighted:
-            share = yield from self._weigh(rows, tables, share, dealt, masks)
-        own = share + e + np.uint64(OFFSET if role is Role.HOST else 0)
+        dealt = DealtSlopes.of(slopes, role, key, corrections, rows.first, n_rows, n_columns)
+        masks = Masks.of(slopes, role, key, rows.first, n_rows)
+        slope, residual, digest = slope_shares(slopes, role, dealt, z)
+        if tables.signs is not None:
+            # 1/2 - y = q / 2.
+            signs = tables.signs.astype(np.int64).view(np.uint64)
+            residual += signs.reshape(-1, GROUP) << np.uint64(slopes.residual_wide - 1)
+        slope = yield from self._weigh(Kind.UNWEIGHTED_SLOPES, tables, slope, dealt, masks)
+        own = np.stack([slope + masks.e, residual + masks.e_d], axis=1)
+        own += np.uint64(OFFSET if role is Role.HOST else 0)
         yield self._piece(Kind.MASKED_SLOPES, rows, own, digest)
         answer = yield Kind.MASKED_SLOPES
         if answer.digest != digest:
@@ -271,37 +293,66 @@ class InformationStep:
                 f"the {role} and the {self._peer} have computed different integers from the same scores: install the"
                 " same release of trilateral at both, and run `trilateral check` on both machines"
             )
-        own = rounded_share(slopes, role, dealt, own + answer.elements.reshape(-1, GROUP)) - g
+        m = own + answer.elements.reshape(own.shape)
+        own = dealt.slopes.share(role, m[:, 0], slopes.cut) - masks.g
         yield self._piece(Kind.ROUNDED_SLOPES, rows, own)
-        h = own + (yield Kind.ROUNDED_SLOPES).elements.reshape(-1, GROUP) + g
-        D = kernels.mask(tables.own, work.session_key, Purpose.COLUMNS, rows.first, self._sums.of(role).shape[0])
-        own_products, other_products = scaled(tables.own, h), scaled(tables.peers, g)
+        residual = dealt.residual.share(role, m[:, 1], slopes.residual_cut)
+        residual = yield from self._weigh(Kind.UNWEIGHTED_RESIDUAL, tables, residual, dealt, masks)
+        own_residual = residual - masks.g_d
+        yield self._piece(Kind.ROUNDED_RESIDUAL, rows, own_residual)
+        h = own + (yield Kind.ROUNDED_SLOPES).elements.reshape(-1, GROUP) + masks.g
+        d = own_residual + (yield Kind.ROUNDED_RESIDUAL).elements.reshape(-1, GROUP) + masks.g_d
+        kernels.add_products(fine, d.ravel(), sums.gradient[role])
+        kernels.add_products(fine_peers, masks.g_d.ravel(), sums.gradient[self._peer])
+        D = kernels.mask(tables.own, work.session_key, Purpose.COLUMNS, rows.first, n_own)
+        own_products, other_products = scaled(tables.own, h), scaled(tables.peers, masks.g)
         own_V, other_V = dealt.V[role], dealt.V[self._peer]
-        add_block(tables.own, D, own_products, own_V, self._sums.of(role))
-        add_block(tables.peers, tables.peers, other_products, other_V, self._sums.of(self._peer))
+        add_block(tables.own, D, own_products, own_V, sums.of(role))
+        add_block(tables.peers, tables.peers, other_products, other_V, sums.of(self._peer))
         if role is plan.opener:
-            M = masks_of_products(work.round_key, rows.first, n_rows, plan.n_opened)
-            add_cross(tables.peers, M, self._sums, plan.opener)
+            M = masks_of_products(key, rows.first, n_rows, plan.n_opened)
+            add_cross(tables.peers, M, sums, plan.opener)
             yield self._piece(Kind.SLOPE_COLUMNS, rows, own_products + own_V - M)
             return
         theirs = other_products + other_V
         opened = (yield Kind.SLOPE_COLUMNS).elements.reshape(theirs.shape)
-        add_cross(tables.own, theirs + opened, self._sums, plan.opener)
+        add_cross(tables.own, theirs + opened, sums, plan.opener)
+
+    def _score(
+        self, rows: RowRange, n_own: int
+    ) -> Generator["Envelope | Kind", ElementPiece, tuple[Tile, ElementVector, ElementVector]]:
+        """Return this party's fine columns of a block, those of the other party under masks, and z."""
+        fine, key, is_host = self._read_fine(rows), self._work.round_key, self._work.role is Role.HOST
+        yield self._piece(Kind.FINE_COLUMNS, rows, kernels.mask(fine, key, Purpose.COLUMNS, rows.first, n_own))
+        peers = (yield Kind.FINE_COLUMNS).elements
+        own = kernels.score_part(fine, peers, self._work.weights, (key, key), rows.first, offset=is_host)
+        yield self._piece(Kind.MASKED_SCORES, rows, own)
+        return fine, peers, own + (yield Kind.MASKED_SCORES).elements
 
     def _weigh(
-        self, rows: RowRange, tables: BlockTables, share: Elements, dealt: DealtSlopes, masks: Elements
+        self, kind: Kind, tables: BlockTables, share: Elements, dealt: DealtSlopes, masks: Masks
     ) -> Generator["Envelope | Kind", ElementPiece, Elements]:
-        """Return this party's share of c W: see `shares.information`."""
-        product = dealt.weighted
-        if tables.weights is None or product is None:
+        """Return this party's share of c times a value, or of the value itself without sample weights.
+
+        Args:
+            kind: of the piece in which the host opens its share of the value under a mask.
+            tables: of the block.
+            share: this party's share of the value.
+            dealt: of the block.
+            masks: of the block.
+        """
+        if dealt.weighted is None:
+            return share
+        weights = tables.weights
+        if weights is None:
             raise RuntimeError("a table without sample weights")
-        weights = tables.weights.reshape(-1, GROUP)
-        if self._work.role is Role.HOST:
-            mask = masks[:, 2]
-            yield self._piece(Kind.UNWEIGHTED_SLOPES, rows, share - mask)
-            return weights * mask + product
-        opened = (yield Kind.UNWEIGHTED_SLOPES).elements.reshape(-1, GROUP)
-        return weights * (share + opened) + product
+        c, number = weights.reshape(-1, GROUP), 0 if kind is Kind.UNWEIGHTED_SLOPES else 1
+        if masks.unweighted is not None:
+            mask = masks.unweighted[number]
+            yield self._piece(kind, tables.rows, share - mask)
+            return c * mask + dealt.weighted[number]
+        opened = (yield kind).elements.reshape(-1, GROUP)
+        return c * (share + opened) + dealt.weighted[number]
 
     def _piece(self, kind: Kind, rows: RowRange, elements: Elements, digest: bytes = b"") -> Envelope:
         piece = ElementPiece(self._key, kind, rows.first, self._plan.rows.n_rows, rows.n_rows, elements.ravel(), digest)
@@ -310,7 +361,12 @@ class InformationStep:
     def _send_sums(self) -> Envelope:
         plan = self._plan
         masks = kernels.stream(self._mask_key, Purpose.SUMS, 0, pad(plan.n_sums), 1)[: plan.n_sums]
-        cut = cut_share(self._sums.packed(), masks, plan.drop, subtract=self._work.role is Role.GUEST)
+        parts, first = [], 0
+        for share, bits in ((self._sums.packed(), plan.drop), (self._sums.joint_gradient(), plan.gradient_drop)):
+            mask = masks[first : first + len(share)]
+            parts.append(cut_share(share, mask, bits, subtract=self._work.role is Role.GUEST))
+            first += len(share)
+        cut = np.concatenate(parts)
         return Envelope(Role.COORDINATOR, ElementPiece(self._key, Kind.SUMS, 0, len(cut), len(cut), cut))
 
 

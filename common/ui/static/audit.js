@@ -3,12 +3,13 @@
 import { h, show, table } from "/dom.js";
 import { get } from "/server.js";
 import { lostNote } from "/jobs.js";
+import { counted } from "/words.js";
 
 const DECISIONS = ["allowed", "refused", "ended", "closed", "changed", "restored", "repaired"];
 const ROLES = ["host", "guest", "coordinator"];
 const IN_COLUMNS = ["time", "number", "decision", "role", "certificate", "method", "job"];
 const COLUMNS = [
-  { title: "line", kind: "name" }, { title: "time" }, { title: "decision" }, { title: "caller" }, { title: "method" }, { title: "job" }, { title: "more", kind: "detail" },
+  { title: "line", kind: "name" }, { title: "time", kind: "time" }, { title: "decision" }, { title: "caller", kind: "words" }, { title: "method" }, { title: "job", kind: "long" }, { title: "more", kind: "detail" },
 ];
 
 function caller(line) {
@@ -59,7 +60,7 @@ export class AuditView {
       if (asked !== this.asked) return;
       this.before = page.before;
       this.older.hidden = page.before === null;
-      show(this.status, page.lines.length ? `${page.lines.length} lines${before ? ` before line ${before}` : ""}` : "no such line");
+      show(this.status, page.lines.length ? `${counted(page.lines.length, "line")}${before ? ` before line ${before}` : ""}` : "no such line");
       show(this.list, page.lines.length ? table("Lines of the audit log", COLUMNS, page.lines.map((line) => [
         String(line.number), line.time.replace("T", " ").replace("+00:00", ""), line.decision, caller(line), line.method ?? "", line.job ?? "", more(line),
       ])) : []);

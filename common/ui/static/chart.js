@@ -3,7 +3,7 @@
 import { h, svg } from "/dom.js";
 import { number } from "/words.js";
 
-const [WIDTH, HEIGHT] = [560, 260];
+const [MIN_WIDTH, HEIGHT] = [260, 260];
 const [LEFT, RIGHT, TOP, BOTTOM] = [62, 14, 12, 40];
 const MAX_POINTS = 500;
 
@@ -31,13 +31,22 @@ function thin(points) {
 
 export class Chart {
   constructor(title, yTitle, { fromZero = false, unit = "" } = {}) {
-    Object.assign(this, { title, yTitle, fromZero, unit, points: [], chosen: null });
+    Object.assign(this, { title, yTitle, fromZero, unit, points: [], chosen: null, width: 560 });
     this.image = svg("svg", {
-      class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", tabindex: "0", "aria-label": title,
+      class: "chart", role: "img", tabindex: "0", "aria-label": title,
       onkeydown: (event) => this.move(event), onpointermove: (event) => this.point(event), onpointerleave: () => this.choose(null),
     });
     this.readout = h("p", { class: "readout", "aria-live": "off" });
     this.element = h("figure", {}, h("figcaption", {}, title), this.image, this.readout);
+    // One unit is one pixel, so that the text has its size on every screen.
+    new ResizeObserver(([{ contentRect }]) => {
+      const width = Math.max(MIN_WIDTH, Math.round(contentRect.width));
+      if (contentRect.width && width !== this.width) {
+        this.width = width;
+        this.draw();
+      }
+    }).observe(this.element);
+    this.draw();
   }
 
   set(points) {
@@ -49,10 +58,11 @@ export class Chart {
   }
 
   draw() {
-    const { points, image } = this;
+    const { points, image, width } = this;
+    image.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     if (!points.length) {
       image.setAttribute("aria-label", `${this.title}: no round yet`);
-      image.replaceChildren(svg("text", { x: WIDTH / 2, y: HEIGHT / 2, "text-anchor": "middle" }, "no round yet"));
+      image.replaceChildren(svg("text", { x: width / 2, y: HEIGHT / 2, "text-anchor": "middle" }, "no round yet"));
       this.read();
       return;
     }
@@ -61,17 +71,17 @@ export class Chart {
     if (this.fromZero) low = Math.min(low, 0);
     if (high === low) [low, high] = [low - Math.abs(low) / 10 - 1e-9, high + Math.abs(high) / 10 + 1e-9];
     const [first, last] = [xs[0], Math.max(xs[xs.length - 1], xs[0] + 1)];
-    this.x = (at) => LEFT + ((at - first) / (last - first)) * (WIDTH - LEFT - RIGHT);
+    this.x = (at) => LEFT + ((at - first) / (last - first)) * (width - LEFT - RIGHT);
     this.y = (at) => HEIGHT - BOTTOM - ((at - low) / (high - low)) * (HEIGHT - TOP - BOTTOM);
     const parts = [];
     for (const at of ticks(low, high, 5)) {
-      parts.push(svg("line", { class: "axis", x1: LEFT, x2: WIDTH - RIGHT, y1: this.y(at), y2: this.y(at) }));
+      parts.push(svg("line", { class: "axis", x1: LEFT, x2: width - RIGHT, y1: this.y(at), y2: this.y(at) }));
       parts.push(svg("text", { x: LEFT - 6, y: this.y(at) + 4, "text-anchor": "end" }, number(at, 4)));
     }
-    for (const at of ticks(first, last, 6).filter(Number.isInteger)) {
+    for (const at of ticks(first, last, Math.max(3, Math.round(width / 90))).filter(Number.isInteger)) {
       parts.push(svg("text", { x: this.x(at), y: HEIGHT - BOTTOM + 16, "text-anchor": "middle" }, String(at)));
     }
-    parts.push(svg("text", { x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, "round"));
+    parts.push(svg("text", { x: (LEFT + width - RIGHT) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, "round"));
     const middle = (TOP + HEIGHT - BOTTOM) / 2;
     parts.push(svg("text", { x: 12, y: middle, "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` }, this.yTitle));
     const drawn = thin(points);
@@ -99,7 +109,7 @@ export class Chart {
   point(event) {
     if (!this.points.length) return;
     const box = this.image.getBoundingClientRect();
-    const at = ((event.clientX - box.left) / box.width) * WIDTH;
+    const at = ((event.clientX - box.left) / box.width) * this.width;
     let best = 0;
     this.points.forEach((each, place) => { if (Math.abs(this.x(each.x) - at) < Math.abs(this.x(this.points[best].x) - at)) best = place; });
     this.choose(best);

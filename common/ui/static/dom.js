@@ -20,13 +20,27 @@ export function svg(tag, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
-// Replace the children of an element, unless they are the same: a person may be reading or selecting them.
+// Replace the children of an element by others. What is the same stays, so that a person can go on reading it, keeps the
+// focus on it, and hits it with a click. A button changes as a whole, because another one does something else.
 export function show(parent, ...children) {
-  const fresh = document.createElement("div");
-  fresh.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
-  const same = fresh.childNodes.length === parent.childNodes.length
-    && [...fresh.childNodes].every((node, place) => node.isEqualNode(parent.childNodes[place]));
-  if (!same) parent.replaceChildren(...fresh.childNodes);
+  const wanted = document.createElement("div");
+  wanted.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  update(parent, wanted);
+}
+
+function update(element, wanted) {
+  const fresh = [...wanted.childNodes];
+  for (const [place, child] of fresh.entries()) {
+    const old = element.childNodes[place];
+    if (!old) element.append(child);
+    else if (old.isEqualNode(child)) continue;
+    else if (old.nodeType === Node.ELEMENT_NODE && old.tagName === child.tagName && old.tagName !== "BUTTON") {
+      for (const { name } of [...old.attributes]) if (!child.hasAttribute(name)) old.removeAttribute(name);
+      for (const { name, value } of child.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+      update(old, child);
+    } else old.replaceWith(child);
+  }
+  while (element.childNodes.length > fresh.length) element.lastChild.remove();
 }
 
 // A table whose cells have labels, so that each row can become a list on a narrow screen.

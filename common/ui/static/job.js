@@ -63,7 +63,7 @@ export class JobView {
   // What the coordinator tells about the rounds; without it, what this process knows.
   known() {
     const { rounds, work } = this.feed;
-    const merged = new Map([...work.values()].map((line) => [line.round, { ...line, seconds: line.seconds?.all, kinds: line.seconds }]));
+    const merged = new Map([...work.values()].map((line) => [line.round, { ...line, seconds: line.seconds && line.seconds.all - (line.seconds.setup ?? 0), kinds: line.seconds }]));
     for (const [round, line] of rounds) merged.set(round, { ...merged.get(round), ...line });
     return [...merged.values()].sort((one, other) => one.round - other.round);
   }
@@ -116,7 +116,7 @@ export class JobView {
       ...(has("auc") ? [{ title: "hold-out AUC", kind: "number", of: (each) => number(each.auc, 4) }] : []),
       { title: "seconds", kind: "number", of: (each) => number(each.seconds, 4) },
       ...kinds.map((kind) => ({ title: `${kind.replaceAll("_", " ")}, s`, kind: "number", of: (each) => number(each.kinds?.[kind], 3) })),
-      ...(has("sent") ? [{ title: "sent", kind: "number", of: (each) => bytes(each.sent ?? 0) }, { title: "received", kind: "number", of: (each) => bytes(each.received ?? 0) }] : []),
+      ...(has("sent") ? [{ title: "sent", kind: "number", of: (each) => bytes(each.sent) }, { title: "received", kind: "number", of: (each) => bytes(each.received) }] : []),
     ];
     const caption = `The last ${newest.length} of ${rounds.length} rounds. Seconds by kind of work, and bytes, are those of this process.`;
     return [h("h2", {}, "Rounds"), table(caption, columns, newest.map((each) => columns.map((column) => column.of(each))))];

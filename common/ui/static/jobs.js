@@ -2,7 +2,7 @@
 
 import { h, show, table } from "/dom.js";
 import { post } from "/server.js";
-import { duration, number } from "/words.js";
+import { counted, duration, number } from "/words.js";
 
 const MAX_BYTES = 64 * 1024;
 
@@ -51,7 +51,7 @@ export class JobsView {
     const { feed } = this;
     show(this.note, lostNote(feed));
     const jobs = [...feed.jobs.values()].reverse();
-    show(this.list, jobs.length ? table(`${jobs.length} ${jobs.length === 1 ? "job" : "jobs"}, the newest first`, COLUMNS, jobs.map((job) => [
+    show(this.list, jobs.length ? table(`${counted(jobs.length, "job")}, the newest first`, COLUMNS, jobs.map((job) => [
       h("a", { href: `#/jobs/${encodeURIComponent(job.job)}` }, job.job), state(job), progress(job), job.round ? String(job.round) : "",
       number(job.loss), duration(elapsed(job)), duration(job.seconds_left), job.detail,
     ])) : h("p", { class: "soft" }, feed.is_connected ? "There are no jobs yet." : "No news yet."));

@@ -3,7 +3,7 @@
 import { h, show } from "/dom.js";
 import { post } from "/server.js";
 import { lostNote } from "/jobs.js";
-import { time } from "/words.js";
+import { counted, time } from "/words.js";
 
 export class ProcessesView {
   section = "processes";
@@ -36,7 +36,7 @@ export class ProcessesView {
 
   summary(check) {
     if (check.state === "running") return "The check runs…";
-    const counts = `${check.n_problems} problems, ${check.n_warnings} warnings`;
+    const counts = `${counted(check.n_problems, "problem")}, ${counted(check.n_warnings, "warning")}`;
     return check.state === "failed" ? `The check could not be completed: ${check.detail}` : `Checked at ${time(check.begun)}: ${counts}`;
   }
 

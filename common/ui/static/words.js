@@ -14,6 +14,7 @@ export function duration(seconds) {
 }
 
 export function bytes(count) {
+  if (count === null || count === undefined) return "";
   const units = ["B", "kB", "MB", "GB", "TB"];
   let place = 0;
   for (; count >= 1000 && place < units.length - 1; place += 1) count /= 1000;
@@ -22,4 +23,8 @@ export function bytes(count) {
 
 export function time(unix) {
   return new Date(unix * 1000).toISOString().slice(0, 19).replace("T", " ") + " UTC";
+}
+
+export function counted(count, word) {
+  return `${count || "no"} ${word}${count === 1 ? "" : "s"}`;
 }

@@ -57,8 +57,9 @@ async def _follow(config: ProcessConfig, job: str | JobConfig, console: Console,
         # Only a coordinator that has answered once is waited for.
         run = await session.find(job) if isinstance(job, str) else await session.train(job)
         losses: dict[int, float] = {}
-        with suppress(TrilateralError):  # The job is worth following without its earlier rounds.
-            losses = await run.losses()
+        if isinstance(job, str):
+            with suppress(TrilateralError):  # The job is worth following without its earlier rounds.
+                losses = await run.losses()
         trace = Trace(JobFolder(config.state, run.name), config.role, losses)
         with progress_view(console, trace) as view:
             return await run.wait(on_progress=view.show, patience=patience, on_lost=report)

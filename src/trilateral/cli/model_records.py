@@ -1,4 +1,4 @@
-"""What the commands ``trilateral model`` print as JSON. `docs/commands.md` lists the fields."""
+"""What the commands ``trilateral model`` print as JSON. `docs/json.md` lists the fields."""
 
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -197,12 +197,19 @@ def _intervals_table(sets: list[EvaluatedSet]) -> Table:
 
 def _search_table(model: PartyModel) -> Table:
     table = Table(title=f"cross-validation with {model.job.folds} folds", title_justify="left")
-    for name in ("l1", "l2", "log loss", "std. error", "columns", ""):
+    by_auc = any(each.auc is not None for each in model.search)
+    for name in ("l1", "l2", "log loss", "std. error", *(("AUC", "std. error") if by_auc else ()), "columns", ""):
         table.add_column(name, justify="right")
     for each in model.search:
-        figures = ("-" if figure is None else decimal(figure, 6) for figure in (each.loss, each.standard_error))
+        figures = [each.loss, each.standard_error, *((each.auc, each.auc_error) if by_auc else ())]
         chosen = "chosen" if each.chosen else ""
-        table.add_row(f"{each.l1:.4g}", f"{each.l2:.4g}", *figures, f"{each.n_terms:.4g}", chosen)
+        table.add_row(
+            f"{each.l1:.4g}",
+            f"{each.l2:.4g}",
+            *("-" if one is None else decimal(one, 6) for one in figures),
+            f"{each.n_terms:.4g}",
+            chosen,
+        )
     return table
 
 

@@ -12,7 +12,7 @@ from trilateral.common.jobs.history_file import read_history, seconds_by_work
 from trilateral.common.process.job_progress import Progress
 
 BARS = "▁▂▃▄▅▆▇█"
-MAX_SPREAD = 30.0
+MAX_SPREAD = 10.0
 """Losses that differ by a larger factor are drawn on a logarithmic scale."""
 MAX_KINDS = 5
 """Kinds of work in a line."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.support.json_fields import documented_fields
 from tests.unit.data.test_scorecard import make_part
 from trilateral.cli.main import app
 from trilateral.common.base.roles import Role
@@ -93,10 +94,13 @@ def test_a_file_that_is_no_bins_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_bins_points_and_terms_are_printed_as_json(model: Path) -> None:
-    columns = json.loads(run("model", "bins", model, "--json"))["columns"]
+    of_model = json.loads(run("model", "bins", model, "--json"))
+    columns = of_model["columns"]
+    assert {*of_model, *columns[0], *columns[0]["bins"][0]} == documented_fields()["model bins"]
     assert [each["column"] for each in columns] == ["age", "debt"]
     assert sum(each["iv"] for each in columns[0]["bins"]) == pytest.approx(columns[0]["iv"])
     points = json.loads(run("model", "scorecard", model, "--pdo", 40, "--json"))
+    assert {*points, *points["points"][0]} == documented_fields()["model scorecard"]
     assert points["pdo"] == 40
     assert points["points"][0]["column"] == "(base)"
     terms = json.loads(run("model", "select", model, "--json"))["terms"]

@@ -233,6 +233,7 @@ def test_train_starts_the_job_and_tells_its_course(
         "starting  waiting for the parties",
         "training  epoch 1/30  round 1  loss 0.50000  2 s",
         "note: back to the best point",
+        "loss 0.50000 █▁▁ 0.25000",
         "",
     ]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from tests.support.json_fields import documented_fields
 from trilateral.cli.json_output import plain, print_json
 from trilateral.cli.main import app
 from trilateral.common.base.roles import Role
@@ -62,4 +63,4 @@ def test_every_command_that_prints_figures_has_the_option() -> None:
         for name, command in commands("", app)
         if command.callback is not None and "as_json" in command.callback.__annotations__
     }
-    assert have == PRINTS_FIGURES
+    assert have == PRINTS_FIGURES == set(documented_fields())

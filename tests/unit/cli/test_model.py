@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 from typer.testing import Result as Ran
 
+from tests.support.json_fields import documented_fields
 from trilateral.cli.main import app
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import Role
@@ -211,6 +212,7 @@ def test_show_prints_the_same_figures_as_json(config: Path) -> None:
     text = run("show", "credit", "--config", config).output
     found = json.loads(run("show", "credit", "--config", config, "--json").output)
     model = load_model(config.parent / "state/guest/jobs/credit/model.json")
+    assert {*found, *found["terms"][0]} == documented_fields()["model show"] - {"class", "classes", "class_metrics"}
     assert (found["job"], found["role"], found["run_id"]) == ("credit", "guest", "ab" * 16)
     assert [each["term"] for each in found["terms"]] == list(model.weights)
     assert f"{found['terms'][1]['weight']:+.5g}" in text

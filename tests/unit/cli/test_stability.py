@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 from typer.testing import Result as Ran
 
+from tests.support.json_fields import documented_fields
 from trilateral.cli.main import app
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import Role
@@ -220,6 +221,7 @@ def test_drift_prints_the_same_figures_as_json(folder: Path) -> None:
     config = ("--config", folder / "guest.yaml")
     options = (*config, "--dataset", "march", "--scores", folder / "first.csv", "--labels", "outcomes")
     text, found = run("drift", "first", *options).output, json.loads(run("drift", "first", *options, "--json").output)
+    assert set(found) <= documented_fields()["model drift"]
     assert (found["job"], found["role"]) == ("first", "guest")
     age, debt = found["columns"]["columns"]
     assert (age["column"], debt["column"], found["columns"]["n_rows"]) == ("age", "[red]debt", N)
@@ -235,6 +237,7 @@ def test_compare_prints_the_same_figures_as_json(folder: Path) -> None:
     scores = ("--scores", folder / "first.csv", "--scores", folder / "second.csv", "--labels", "outcomes")
     models = ("compare", "first", "second", "--config", folder / "guest.yaml")
     found = json.loads(run(*models, *scores, "--json").output)
+    assert {*found, *found["first"], *found["terms"][0], *found["scores"]} <= documented_fields()["model compare"]
     age = next(each for each in found["terms"] if each["term"] == "age")
     assert age["difference"] == pytest.approx(age["second"] - age["first"])
     assert found["first"]["metrics"]["auc"] > 0.5

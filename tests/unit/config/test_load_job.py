@@ -49,7 +49,7 @@ def test_numbers_may_be_in_scientific_notation(job_file: Path) -> None:
         ("epoch: 3", "epoch: unknown key; did you mean epochs?"),
         (
             "colour: red",
-            "colour: unknown key; valid keys are algorithm, aligned, batch, cipher, classes, dataset, epochs, "
+            "colour: unknown key; valid keys are algorithm, aligned, batch, choose, cipher, classes, dataset, epochs, "
             "evaluate_every, fold_by, folds, holdout, inference, intercept, key_bits, l1, l2, max_score, name, "
             "one_standard_error, path, patience, protocol, search, seed, slots, start_from, task, tolerance",
         ),

@@ -7,7 +7,7 @@ from trilateral.common.base.arrays import FloatMatrix, FloatVector
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.protocol.messages import OwnCovariance
 from trilateral.common.shares.information import pack, unpack
-from trilateral.coordinator.inference import NOT_CONVERGED, NOT_MEASURED, own_covariances
+from trilateral.coordinator.inference import NOT_CONVERGED, NOT_MEASURED, newton_step, own_covariances
 
 COLUMNS = {Role.HOST: 2, Role.GUEST: 2}
 N_ROWS = 1000
@@ -79,3 +79,19 @@ def test_rounding_errors_that_matter_are_said() -> None:
     X, slopes = columns(), np.full(N_ROWS, 0.2)
     host, _ = told(X, slopes, noise=0.2)
     assert host.warnings[0].startswith("the standard errors have a rounding error of up to 0.05")
+
+
+def test_the_last_step_leads_to_the_minimum_of_a_quadratic_and_no_step_leads_far_away() -> None:
+    X, slopes = columns(), np.full(N_ROWS, 0.2)
+    F = X.T @ (X * slopes[:, np.newaxis])
+    away = np.array([0.01, -0.02, 0.005, 0.01])
+    step = newton_step(pack(F), F @ away)
+    assert step is not None
+    assert step == pytest.approx(away, rel=1e-9)
+    assert newton_step(pack(F), F @ (10 * away)) is None
+
+
+def test_a_singular_information_gives_no_last_step() -> None:
+    X = columns()
+    X[:, 2] = X[:, 0]
+    assert newton_step(information(X, np.full(N_ROWS, 0.2)), np.full(4, 1e-6)) is None

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from tests.support.json_fields import documented_fields
 from trilateral.cli.main import app
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.roles import PARTIES, Role
@@ -262,6 +263,7 @@ def test_the_command_prints_phases_and_processes(protocol: ProtocolName) -> None
 def test_the_command_prints_json() -> None:
     result = CliRunner().invoke(app, [*COMMAND, "--json", "--aligned", "--workers", "4"])
     found = json.loads(result.stdout)
+    assert set(found) == documented_fields()["estimate"]
     assert found["rounds"] == 6
     assert set(found["processes"]) == set(Role)
     assert found["seconds"] > 0

@@ -19,7 +19,7 @@ RUN = PROJECT["project"]["dependencies"]
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 OWN = {"trilateral"}
 LOCKS = {
-    "requirements.txt": RUN,
+    "requirements.txt": [*RUN, *EXTRAS["report"]],
     "requirements-dev.txt": [*RUN, *EXTRAS["dev"], *EXTRAS["traces"]],
     "requirements-build.txt": PROJECT["build-system"]["requires"],
 }

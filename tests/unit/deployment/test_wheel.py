@@ -18,6 +18,7 @@ NEEDED = [
     "trilateral/client/session.py",
     "trilateral/demo/files.py",
     "trilateral/common/pb/v1/jobs_pb2.pyi",
+    "trilateral/common/report/templates/report.html",
     "trilateral/coordinator/server.py",
     "trilateral/guest_party/server.py",
     "trilateral/host_party/server.py",

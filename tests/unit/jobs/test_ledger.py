@@ -117,7 +117,7 @@ def test_a_refusal_of_scores_names_the_ways_out(tmp_path: Path) -> None:
     ours = account(tmp_path)
     ours.spend_point("a", 13, JOB)
     for what, ways in (
-        (JOB, "set `holdout: 0` or a larger `evaluate_every` in the job, lower the setting"),
+        (JOB, "set `holdout: 0`, `choose: log_loss` or a larger `evaluate_every` in the job, lower the setting"),
         (PREDICTION, "lower the setting"),
     ):
         with pytest.raises(PolicyError) as refusal:

@@ -17,7 +17,7 @@ from trilateral.common.data.preprocessing.bins import Bin, BinnedNumber
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.observe.audit import LOG
 from trilateral.common.protocol.messages import Kind
-from trilateral.common.report.bins_section import without_small
+from trilateral.common.report.bins import without_small
 from trilateral.common.report.contents import interval, number, significant, size
 from trilateral.common.report.disclosures import FORMS, n_bytes, n_values
 from trilateral.common.report.job_files import read_job, read_path

@@ -186,6 +186,7 @@ def test_a_page_is_accessible_without_looking(pages: dict[str, str], name: str) 
             assert attributes["role"] == "img"
         if tag == "th":
             assert attributes["scope"] in {"row", "col"}
+    assert not re.search(r"<th[^>]*></th>", pages[name])
     regions = [each["aria-label"] for _, each in parsed.elements if each.get("role") == "region"]
     assert len(regions) == len(set(regions))
     tables = sum(tag == "table" for tag, _ in parsed.elements)

@@ -148,10 +148,13 @@ def ready(draw: st.DrawFn) -> Ready:
 
 
 not_negative = st.floats(0, 1e300)
-compared = st.builds(
-    ComparedPenalty, not_negative, not_negative, finite, finite, not_negative, st.booleans()
-) | st.builds(ComparedPenalty, not_negative, not_negative, st.none(), st.none(), not_negative, st.just(False))
-"""The second kind has no loss, because its values were out of range."""
+no, number, area = st.none(), not_negative, st.floats(0, 1)
+compared = (
+    st.builds(ComparedPenalty, number, number, finite, finite, no, no, number, st.booleans())
+    | st.builds(ComparedPenalty, number, number, finite, finite, area, finite, number, st.booleans())
+    | st.builds(ComparedPenalty, number, number, no, no, no, no, number, st.just(False))
+)
+"""The second kind is of a choice by AUC. The third has no loss, because its values were out of range."""
 
 
 MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {

@@ -1,30 +1,34 @@
-"""The Fisher information in shares, with the three roles in one function, against floating point."""
+"""The Fisher information and the fine gradient in shares, with the three roles in one function, in floating point."""
+
+import math
 
 import numpy as np
 import pytest
 
-from trilateral.common.base.arrays import ElementVector, FloatMatrix, FloatVector
+from trilateral.common.base.arrays import FloatMatrix, FloatVector
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.protocol.logistic import probability
 from trilateral.common.shares import kernels
-from trilateral.common.shares.format import OFFSET, Format
+from trilateral.common.shares.format import OFFSET, PERIOD_BITS, Format
 from trilateral.common.shares.information import (
+    FINE_SCALE,
+    MAX_PERIODS,
     DealtSlopes,
     Information,
+    Masks,
     SlopeFormat,
     add_block,
     add_cross,
     deal_slopes,
     masks_of_products,
-    n_packed,
     pack,
-    rounded_share,
     scaled,
-    slope_share,
+    slope_shares,
 )
 from trilateral.common.shares.kernels import DealerKeys, Weights
 from trilateral.common.shares.keys import Purpose
-from trilateral.common.shares.layout import GROUP, grouped, tile
+from trilateral.common.shares.layout import GROUP, tile
+from trilateral.common.shares.reference import Elements
 from trilateral.common.shares.ring import cut_share, decode, join_shares
 
 N_ROWS = 480
@@ -32,17 +36,24 @@ KEYS = DealerKeys(*(bytes([number]) * 16 for number in (1, 2, 3, 4)))
 
 
 def information(
-    slopes: SlopeFormat, X: dict[Role, FloatMatrix], w: FloatVector, opener: Role, c: FloatVector | None = None
-) -> FloatMatrix:
-    """The step of inference on one block of rows; the result is what the coordinator reads."""
+    slopes: SlopeFormat,
+    X: dict[Role, FloatMatrix],
+    w: FloatVector,
+    opener: Role,
+    labels: FloatVector,
+    c: FloatVector | None = None,
+) -> tuple[FloatVector, FloatVector]:
+    """The step of inference on one block of rows; the result is the information and the gradient that C reads."""
     fmt, n = slopes.fmt, {role: X[role].shape[1] for role in PARTIES}
     sessions = {Role.HOST: KEYS.host_session, Role.GUEST: KEYS.guest_session}
     rounds = {Role.HOST: KEYS.host_round, Role.GUEST: KEYS.guest_round}
     rng = np.random.default_rng(1)
     own = {role: tile(np.rint(X[role] * fmt.column_scale).astype(np.int32), N_ROWS) for role in PARTIES}
     D = {role: kernels.mask(own[role], sessions[role], Purpose.COLUMNS, 0, n[role]) for role in PARTIES}
+    fine = {role: tile(np.rint(X[role] * FINE_SCALE).astype(np.int32), N_ROWS) for role in PARTIES}
+    fine_D = {role: kernels.mask(fine[role], rounds[role], Purpose.COLUMNS, 0, n[role]) for role in PARTIES}
     share = {role: np.frombuffer(rng.bytes(8 * len(w)), np.uint64) for role in (Role.HOST,)}
-    share[Role.GUEST] = fmt.encode_score_weights(w) - share[Role.HOST]
+    share[Role.GUEST] = slopes.fine.encode_score_weights(w) - share[Role.HOST]
     parts = {Role.HOST: slice(0, n[Role.HOST]), Role.GUEST: slice(n[Role.HOST], None)}
     masks = {role: np.frombuffer(rng.bytes(8 * n[role]), np.uint64) for role in PARTIES}
     other = {Role.HOST: Role.GUEST, Role.GUEST: Role.HOST}
@@ -61,54 +72,71 @@ def information(
             opened=share[other[role]][parts[role]] - masks[role],
             other=share[role][parts[other[role]]],
         )
-        keys = sessions[role], rounds[role]
-        z += kernels.score_part(own[role], D[other[role]], weights, keys, 0, offset=role is Role.HOST)
-    streams = {
-        role: grouped(
-            kernels.stream(rounds[role], Purpose.SLOPES, 0, N_ROWS, slopes.n_masks(role)), slopes.n_masks(role)
-        )
-        for role in PARTIES
-    }
-    wide, digests = {}, set()
+        keys = rounds[role], rounds[role]
+        z += kernels.score_part(fine[role], fine_D[other[role]], weights, keys, 0, offset=role is Role.HOST)
+    streams = {role: Masks.of(slopes, role, rounds[role], 0, N_ROWS) for role in PARTIES}
+    wide, residual, digests = {}, {}, set()
     for role in PARTIES:
-        wide[role], digest = slope_share(slopes, role, dealt[role], z)
+        wide[role], residual[role], digest = slope_shares(slopes, role, dealt[role], z)
         digests.add(digest)
+    signs = (1 - 2 * labels).astype(np.int64).view(np.uint64).reshape(-1, GROUP)
+    residual[Role.GUEST] += signs << np.uint64(slopes.residual_wide - 1)
     assert len(digests) == 1
-    if c is not None:
-        product = {role: each.weighted for role, each in dealt.items() if each.weighted is not None}
-        integers = np.ldexp(c, fmt.f_c).astype(np.uint64)
-        mask = kernels.stream(KEYS.guest_session, Purpose.WEIGHTS, 0, N_ROWS, 1)
-        e_c, integers = streams[Role.HOST][:, 2], integers.reshape(-1, GROUP)
-        wide[Role.GUEST] = integers * (wide[Role.GUEST] + wide[Role.HOST] - e_c) + product[Role.GUEST]
-        wide[Role.HOST] = (integers - mask.reshape(-1, GROUP)) * e_c + product[Role.HOST]
-    m, o = np.full(wide[Role.HOST].shape, OFFSET, np.uint64), np.zeros(wide[Role.HOST].shape, np.uint64)
+
+    def weigh(shares: dict[Role, Elements], number: int) -> dict[Role, Elements]:
+        """Multiply shares by c."""
+        if c is None:
+            return shares
+        product = {role: each.weighted[number] for role, each in dealt.items() if each.weighted is not None}
+        integers = np.ldexp(c, fmt.f_c).astype(np.uint64).reshape(-1, GROUP)
+        mask = kernels.stream(KEYS.guest_session, Purpose.WEIGHTS, 0, N_ROWS, 1).reshape(-1, GROUP)
+        unweighted = streams[Role.HOST].unweighted
+        assert unweighted is not None
+        e_c = unweighted[number]
+        return {
+            Role.GUEST: integers * (shares[Role.GUEST] + shares[Role.HOST] - e_c) + product[Role.GUEST],
+            Role.HOST: (integers - mask) * e_c + product[Role.HOST],
+        }
+
+    wide = weigh(wide, 0)
+    m, m_d, o, o_d = (np.full(z.reshape(-1, GROUP).shape, start, np.uint64) for start in (OFFSET, OFFSET, 0, 0))
     for role in PARTIES:
-        m += wide[role] + streams[role][:, 0]
+        m += wide[role] + streams[role].e
+        m_d += residual[role] + streams[role].e_d
     for role in PARTIES:
-        o += rounded_share(slopes, role, dealt[role], m) - streams[role][:, 1]
+        o += dealt[role].slopes.share(role, m, slopes.cut) - streams[role].g
+    rounded = weigh({role: dealt[role].residual.share(role, m_d, slopes.residual_cut) for role in PARTIES}, 1)
+    for role in PARTIES:
+        o_d += rounded[role] - streams[role].g_d
+    for role in PARTIES:
+        kernels.add_products(fine[role], (o_d + streams[role].g_d).ravel(), sums[role].gradient[role])
+        kernels.add_products(fine_D[other[role]], streams[role].g_d.ravel(), sums[role].gradient[other[role]])
     receiver = other[opener]
     for role in PARTIES:
-        h, g, V = o + streams[role][:, 1], streams[role][:, 1], dealt[role].V
+        h, g, V = o + streams[role].g, streams[role].g, dealt[role].V
         add_block(own[role], D[role], scaled(own[role], h), V[role], sums[role].of(role))
         theirs = D[other[role]]
         add_block(theirs, theirs, scaled(theirs, g), V[other[role]], sums[role].of(other[role]))
     M = masks_of_products(rounds[opener], 0, N_ROWS, n[opener])
-    Q = scaled(own[opener], o + streams[opener][:, 1]) + dealt[opener].V[opener] - M
+    Q = scaled(own[opener], o + streams[opener].g) + dealt[opener].V[opener] - M
     add_cross(D[receiver], M, sums[opener], opener)
-    Y = scaled(D[opener], streams[receiver][:, 1]) + dealt[receiver].V[opener]
+    Y = scaled(D[opener], streams[receiver].g) + dealt[receiver].V[opener]
     add_cross(own[receiver], Y + Q, sums[receiver], opener)
-    drop = slopes.drop(N_ROWS)
-    mask_of_sums = np.frombuffer(rng.bytes(8 * n_packed(len(w))), np.uint64)
-    sent: dict[Role, ElementVector] = {
-        role: cut_share(sums[role].packed(), mask_of_sums, drop, subtract=role is Role.GUEST) for role in PARTIES
-    }
-    joined = join_shares(sent[Role.HOST], sent[Role.GUEST], sums[Role.COORDINATOR].packed(), drop)
-    return decode(joined, slopes.sum_bits)
+    read = []
+    for share_of, drop, bits in (
+        (Information.packed, slopes.drop(N_ROWS), slopes.sum_bits),
+        (Information.joint_gradient, slopes.gradient_drop(N_ROWS), slopes.gradient_bits),
+    ):
+        shares = {role: share_of(each) for role, each in sums.items()}
+        mask = np.frombuffer(rng.bytes(8 * len(shares[Role.HOST])), np.uint64)
+        host, guest = (cut_share(shares[role], mask, drop, subtract=role is Role.GUEST) for role in PARTIES)
+        read.append(decode(join_shares(host, guest, shares[Role.COORDINATOR], drop), bits))
+    return read[0], read[1]
 
 
-def exact(X: FloatMatrix, w: FloatVector, c: FloatVector | None = None) -> FloatVector:
-    """The same in floating point, packed."""
-    p = probability(X @ w)
+def exact(X: FloatMatrix, scores: FloatVector, c: FloatVector | None = None) -> FloatVector:
+    """The information in floating point, packed."""
+    p = probability(scores)
     W = p * (1 - p) * (1 if c is None else c)
     return pack(X.T @ (X * W[:, np.newaxis]))
 
@@ -126,16 +154,26 @@ def columns(n_host: int, n_guest: int, scale: int) -> tuple[dict[Role, FloatMatr
 @pytest.mark.parametrize("max_score", [8, 12, 24])
 @pytest.mark.parametrize("opener", PARTIES)
 @pytest.mark.parametrize("weight_bits", [None, 0, 6])
-def test_the_coordinator_reads_the_fisher_information(max_score: int, opener: Role, weight_bits: int | None) -> None:
+def test_the_coordinator_reads_the_fisher_information_and_a_fine_gradient(
+    max_score: int, opener: Role, weight_bits: int | None
+) -> None:
     fmt = Format.of(N_ROWS, max_score, weight_bits)
     slopes, (X, w) = SlopeFormat(fmt, N_ROWS, 3), columns(3, 2, fmt.column_scale)
     c = None
     if weight_bits is not None:
         c = np.random.default_rng(3).integers(0, 8 << weight_bits, N_ROWS) / 2.0**weight_bits
-    seen, wanted = information(slopes, X, w, opener, c), exact(np.hstack([X[role] for role in PARTIES]), w, c)
+    joined = np.hstack([X[role] for role in PARTIES])
+    labels = np.random.default_rng(4).integers(0, 2, N_ROWS).astype(np.float64)
+    fine = np.rint(joined * FINE_SCALE) / FINE_SCALE
+    (seen, gradient), wanted = information(slopes, X, w, opener, labels, c), exact(joined, fine @ w, c)
     # The series of the slope has an error of 1e-5, which the rows even out.
     assert np.abs(seen - wanted).max() < 3e-6 * np.abs(wanted).max() + 4 * slopes.dropped(N_ROWS)
     assert slopes.dropped(N_ROWS) < 2e-5 * np.abs(wanted).max()
+    residual = (probability(fine @ w) - labels) * (1 if c is None else c)
+    error = float(np.abs(gradient - fine.T @ residual).max())
+    # The series has an error of 1e-6.
+    assert error < 1e-6 * np.abs(residual).sum() + 4 * slopes.gradient_noise(N_ROWS)
+    assert slopes.gradient_noise(N_ROWS) < {None: 2e-4, 0: 1e-3, 6: 2e-3}[weight_bits]
 
 
 def test_the_sums_stay_in_range_for_any_job() -> None:
@@ -147,5 +185,13 @@ def test_the_sums_stay_in_range_for_any_job() -> None:
             assert n_rows * fmt.column_scale**2 * largest_weight * 2**slopes.slope_bits <= 2**64
             assert 0 < slopes.cut < 62
             assert slopes.drop(n_rows) < 60
+            room = 0 if bits is None else 2
+            assert n_rows * FINE_SCALE * 2 ** (slopes.residual_bits + fmt.f_c + room) <= 2**63
+            assert 0 < slopes.residual_cut < 62
+            assert slopes.residual_wide >= PERIOD_BITS
+            assert (MAX_PERIODS + 1) * 2**slopes.residual_wide <= 2**62
+            # An element of a gradient varies by sqrt(n) / 4, and with the root mean square of the weights, at least 2.
+            deviation = math.sqrt(n_rows) / 4 * (1 if bits is None else 2)
+            assert slopes.gradient_noise(n_rows) < (1e-4 if bits is None else 2e-2) * deviation
             # A mean slope of 0.1 is known to 1e-3 everywhere, and to 1e-4 without weights.
             assert slopes.dropped(n_rows) < (1e-4 if bits is None else 5e-4) * 0.1 * n_rows

@@ -1,4 +1,4 @@
-"""The bins of a model or of a bins job in a report, without figures of few rows."""
+"""The bins of a model in a report, and the report of a bins job, without figures of few rows."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +8,10 @@ from trilateral.common.data.model.bins_file import BinsFile
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 from trilateral.common.report import charts, drawing
-from trilateral.common.report.contents import Block, Chart, Charts, Section, Table, Text, number, share
+from trilateral.common.report.contents import Block, Chart, Charts, Facts, Report, Section, Table, Text, number, share
+from trilateral.common.report.disclosures import disclosures_section
+from trilateral.common.report.job_files import JobFiles
+from trilateral.common.report.model_sections import settings_section
 
 MAX_CHARTS = 60
 """Columns whose bins are drawn; the tables have all."""
@@ -65,6 +68,27 @@ def bins_section(source: BinsFile | PartyModel) -> Section | None:
         )
     )
     return Section("bins", "Bins", blocks)
+
+
+def bins_report(files: JobFiles, bins: BinsFile) -> Report:
+    """Return the report of a bins job at a party."""
+    facts = [
+        ("training rows, which alone were counted", f"{bins.n_train:,}"),
+        ("own columns in bins", f"{len(bins.columns):,}"),
+        ("SHA-256 of the table", bins.table),
+    ]
+    if bins.host_columns:
+        facts.insert(2, ("columns of the host in bins", f"{len(bins.host_columns):,}"))
+    left_out = Table("Columns without bins", ("column", "reason"), [*bins.left_out.items()], n_texts=2)
+    data = Section("data", "Data", [Facts("The rows of the job", facts), *([left_out] if bins.left_out else [])])
+    sections = [data, bins_section(bins), disclosures_section(files), settings_section(files)]
+    return Report(
+        title=f"Bins {files.job}",
+        role=bins.role.value,
+        lead="Columns in bins, with the labels of the training rows as far as this party knows them.",
+        sections=[each for each in sections if each is not None],
+        identity=files.identity,
+    )
 
 
 def without_small(bins: Sequence[BinFigures]) -> list[BinFigures]:
