@@ -3,8 +3,8 @@
 A report may go to reviewers, who are no party. Such a reader may know people's scores, from letters or from a system
 that uses them. The groups of scores of a report then tell how many people of a group have each label.
 
-Where a model nearly separates the labels, groups at both ends have a single label. There the probabilities say the label
-already, apart from a chance that the attacks below measure.
+Where a model nearly separates the labels, groups at both ends have a single label. There the probabilities nearly say
+the label already. The attacks measure what they leave open.
 """
 
 import numpy as np

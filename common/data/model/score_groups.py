@@ -6,12 +6,13 @@ depends on labels. If it ended with the very row that completed it, whoever know
 row's label. Therefore the rows are first cut into *cells* without a look at the labels, and groups consist of whole
 cells: the end of a group says no more than that one of the `CELL_ROWS` or more rows of its last cell has a label.
 
-A model that nearly separates the labels has too few such groups, because both labels meet at a few scores only. Then the
-rows at both ends of the order, up to the first cell with both labels, make groups with a single label. They show where
-the other label begins, on the grid of the cells, and nothing else about a label: a cut inside an end depends on no label.
+A model that nearly separates the labels has too few such groups, because both labels meet at a few scores only. Then
+the rows at both ends of the order, up to the first cell with both labels, make groups with a single label. They show
+where the other label begins, on the grid of the cells, and nothing else about a label: a cut inside an end depends on no
+label.
 
-A curve has a corner at each
-border between two groups and is straight between them; the figures of `HoldoutMetrics` are those of all rows.
+A curve has a corner at each border between two groups and is straight between them. The figures of `HoldoutMetrics` are
+those of all rows.
 """
 
 import math
