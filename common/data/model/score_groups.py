@@ -8,8 +8,7 @@ cells: the end of a group says no more than that one of the `CELL_ROWS` or more 
 
 A model that nearly separates the labels has too few such groups, because both labels meet at a few scores only. Then
 the rows at both ends of the order, up to the first cell with both labels, make groups with a single label. They show
-where the other label begins, on the grid of the cells, and nothing else about a label: a cut inside an end depends on no
-label.
+where the other label begins, on the grid of the cells, and nothing else: a cut inside an end depends on no label.
 
 A curve has a corner at each border between two groups and is straight between them. The figures of `HoldoutMetrics` are
 those of all rows.
