@@ -34,8 +34,10 @@ class Rows:
         if kind == "with ties":
             self.u = np.round(self.u, 1)
         self.y: FloatVector = np.where(rng.random(3000) < probability(self.u - 1), 1.0, -1.0)
-        method = "isotonic" if kind == "with ties" else "platt"
-        self.calibration: AnyCalibration = fit_calibration(self.u, self.y, method, float((self.y > 0).mean()))
+        rate = float((self.y > 0).mean())
+        self.calibration: AnyCalibration = fit_calibration(
+            self.u, self.y, "isotonic" if kind == "with ties" else "platt", rate
+        )
         self.odds = log_odds(self.u, self.calibration)
         groups = ScoreGroups.of(self.u, self.y, self.odds)
         assert groups is not None
