@@ -134,7 +134,7 @@ def test_of_several_classes_the_largest_psi_counts() -> None:
     counter = ShiftCounter(Distributions(score=of_classes[0]), of_classes)
     counter.add_scores(np.empty((0, 3)))
     assert counter.shift.psi is None
-    scores = rng.normal(size=(2000, 3)) + [0, 0, 2]
+    scores = rng.normal([0, 0, 2], 1, (2000, 3))
     for part in (scores[:300], scores[300:]):
         counter.add_scores(part)
     assert counter.shift.n_scored == 2000
