@@ -113,7 +113,7 @@ def draw_roc(axes: Axes, groups: ScoreGroups, *, auc: float | None = None, label
 
 def draw_precision_recall(axes: Axes, groups: ScoreGroups, *, label: str = "") -> str:
     """Draw the precision by recall. A further call adds another curve; see `draw_roc`."""
-    _prepare_shares(axes, "recall: share of positive rows found", "precision: positive rows among those found")
+    _prepare_shares(axes, "recall: share of positive rows found", "precision: share of positive rows")
     curve = groups.precision_recall
     _add_curve(axes, curve, label, "", "upper right")
     axes.plot(curve.x[0], curve.y[0], "o", color=axes.lines[-1].get_color(), markersize=4)
@@ -134,7 +134,7 @@ def draw_ks(axes: Axes, groups: ScoreGroups) -> str:
     marker = "o" if len(score) <= 20 else ""
     for shares, colour in ((negative, SECOND), (positive, FIRST)):
         axes.plot(score, shares, color=colour, linewidth=2, marker=marker, markersize=4)
-    place = int(np.argmin(np.abs(negative - 0.35)))
+    place = int(np.argmin(np.abs(negative - 0.8)))
     name_point(axes, score[place], negative[place], "negative", (-6, 3), color=SECOND, ha="right")
     place = int(np.argmin(np.abs(positive - 0.7)))
     name_point(axes, score[place], positive[place], "positive", (6, -3), color=FIRST, va="top")
@@ -212,7 +212,7 @@ def draw_distribution(axes: Axes, groups: ScoreGroups) -> str:
     """Draw how the scores of the rows of both labels are distributed."""
     rarer = min(sum(groups.n_positive), sum(groups.n_negative))
     some = groups.merged(max(2, min(_DISTRIBUTION_GROUPS, rarer // _ROWS_OF_GROUP)))
-    prepare(axes, "score u (log-odds)", "share of the label's rows per unit of score")
+    prepare(axes, "score u (log-odds)", "density (share of the label's rows)")
     # The scores of the first and of the last row are not known: the outer groups are symmetric around their means.
     first, last = 2 * some.mean_score[0] - some.bounds[0], 2 * some.mean_score[-1] - some.bounds[-1]
     edges = np.array([min(first, some.bounds[0]), *some.bounds, max(last, some.bounds[-1])])

@@ -23,7 +23,6 @@ from trilateral.common.data.model.score_groups import ScoreGroups
 from trilateral.common.data.model.scoring import count_shift
 from trilateral.common.report import charts
 from trilateral.common.report.contents import (
-    NO_FIGURE,
     WIDE,
     Block,
     Chart,
@@ -36,8 +35,8 @@ from trilateral.common.report.contents import (
 )
 from trilateral.common.report.quality import Evaluated
 
-SCORE = "score"
-"""Name of the score in a table of shifts."""
+SCORE = "score of the whole model"
+"""Its name in a table of shifts."""
 
 
 @dataclass(frozen=True)
@@ -105,31 +104,25 @@ def stability_section(model: PartyModel, later: Later) -> Section | None:
     shift, distributions = later.shift, model.distributions or Distributions()
     if not shift.n_rows and not shift.n_scored:
         return None
-    blocks: list[Block] = []
-    figures = dict(shift.csi)
+    entries = [(name, value, distributions.columns.get(name), shift.n_rows) for name, value in shift.csi.items()]
     if shift.psi is not None:
-        figures = {SCORE: shift.psi, **figures}
-    if not figures:
-        blocks.append(
-            Text(f"A shift is shown for at least {MIN_REPORTED_ROWS:,} rows, so that it says nothing of a few.")
-        )
-        return Section("stability", "Stability", [*blocks, *_drift_blocks(later)])
+        entries.append((SCORE, shift.psi, distributions.score, shift.n_scored))
+    if not entries:
+        few = Text(f"A shift is shown for at least {MIN_REPORTED_ROWS:,} rows, so that it says nothing of a few.")
+        return Section("stability", "Stability", [few, *_drift_blocks(later)])
     chart = Chart(
         "stability",
         "Shift since the training",
-        lambda axes: charts.draw_stability(axes, figures),
-        height=charts.rows_height(len(figures)),
+        lambda axes: charts.draw_stability(axes, {name: value for name, value, *_ in entries}),
+        height=charts.rows_height(len(entries)),
         width=WIDE,
     )
     rows = []
-    for name, value in sorted(figures.items(), key=lambda each: -each[1]):
-        of_score = name == SCORE and shift.psi is not None and value == shift.psi and name not in distributions.columns
-        found = distributions.score if of_score else distributions.columns.get(name)
-        n_new = shift.n_scored if of_score else shift.n_rows
-        chance = NO_FIGURE
+    for name, value, found, n_new in sorted(entries, key=lambda each: -each[1]):
+        chance = None
         if found is not None:
-            chance = number(expected_psi(sum(count > 0 for count in found.counts), sum(found.counts), n_new), 3)
-        rows.append((name, number(value, 2), chance, f"{n_new:,}", describe_grade(value)))
+            chance = expected_psi(sum(count > 0 for count in found.counts), sum(found.counts), n_new)
+        rows.append((name, number(value, 2), number(chance, 3), f"{n_new:,}", describe_grade(value)))
     table = Table(
         "Stability indices",
         ("column", "PSI or CSI", "by chance", "new rows", "shift"),

@@ -120,13 +120,7 @@ def _strip(root: ET.Element) -> None:
 def _declarations(style: str) -> Iterator[tuple[str, str]]:
     for declaration in filter(None, map(str.strip, style.split(";"))):
         key, value = map(str.strip, declaration.split(":", 1))
-        if key == "font":  # such as: 700 10px 'DejaVu Sans'
-            size = re.search(r"[\d.]+px", value)
-            weight = re.match(r"(bold|\d+)\s", value)
-            yield "font-size", size.group() if size else "10px"
-            if weight:
-                yield "font-weight", weight.group(1)
-        elif key not in _LEFT_OUT:
+        if key not in _LEFT_OUT:
             yield key, value
 
 

@@ -16,11 +16,21 @@ from tests.support import share_roles
 from tests.support.share_roles import ShareRoles
 from tests.support.three_machines import make_machines, run_machines
 from trilateral.common.base.arrays import ElementVector, FloatMatrix, FloatVector
-from trilateral.common.base.roles import Role
+from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.protocol.messages import ElementPiece, Kind, RoundKey
 from trilateral.common.shares import kernels, reference, ring
-from trilateral.common.shares.format import Format
+from trilateral.common.shares.format import OFFSET, Format
+from trilateral.common.shares.information import (
+    FINE_SCALE,
+    DealtSlopes,
+    Information,
+    Masks,
+    SlopeFormat,
+    deal_slopes,
+    slope_shares,
+)
+from trilateral.common.shares.kernels import DealerKeys
 from trilateral.common.shares.keys import Purpose
 from trilateral.common.shares.layout import grouped, untile
 from trilateral.coordinator.shares.points import Range
@@ -140,6 +150,33 @@ def test_eight_bits_more_than_the_noise_are_dropped(n_train: int, weight_bits: i
     rms = 1.0 if weights is None else float(np.sqrt(np.mean(weights**2)))
     noise = deviation * np.sqrt(n_train) * fmt.column_scale * 2.0**fmt.f_c * rms
     assert 2.0 ** fmt.gradient_drop(n_train) >= 2**8 * noise * (0.95 if weights is None else 0.9)
+
+
+@pytest.mark.parametrize(("n_train", "weight_bits"), [(1000, None), (24_000, None), (10**6, None), (24_000, 6)])
+def test_eight_bits_more_than_the_noise_are_dropped_from_the_gradient_of_inference(
+    n_train: int, weight_bits: int | None
+) -> None:
+    """Its residual has more bits than those of the rounds. The noise is measured at a score of 0, too."""
+    slopes, n_rows = SlopeFormat(Format.of(n_train, 12, weight_bits), n_train, 0), 4096
+    keys = {Role.HOST: bytes(16), Role.GUEST: bytes([1] * 16)}
+    dealer = DealerKeys(bytes([2] * 16), bytes([3] * 16), *keys.values())
+    one_each = np.zeros(1, np.uint64), np.zeros(1, np.uint64)
+    corrections = deal_slopes(slopes, dealer, one_each, 0, n_rows, Role.GUEST, Information.zeros(1, 1))
+    dealt = {
+        role: DealtSlopes.of(slopes, role, keys[role], each, 0, n_rows, (1, 1))
+        for role, each in zip(PARTIES, corrections, strict=True)
+    }
+    z = (dealt[Role.HOST].r + dealt[Role.GUEST].r).ravel() + np.uint64(OFFSET)
+    m = np.full((n_rows // 8, 8), OFFSET, np.uint64)
+    for role in PARTIES:
+        _, residual, _ = slope_shares(slopes, role, dealt[role], z)
+        m += residual + Masks.of(slopes, role, keys[role], 0, n_rows).e_d
+    rounded = sum((dealt[role].residual.share(role, m, slopes.residual_cut) for role in PARTIES), np.uint64(0))
+    errors = np.asarray(rounded).view(np.int64).astype(np.float64)
+    assert abs(errors.mean()) < 4 * errors.std() / np.sqrt(n_rows)
+    rms = 1.0 if weight_bits is None else 4.0
+    noise = float(errors.std()) * np.sqrt(n_train) * FINE_SCALE * 2.0**slopes.fmt.f_c * rms
+    assert 2.0 ** slopes.gradient_drop(n_train) >= 2**8 * noise * 0.95
 
 
 # --- a score beyond the range

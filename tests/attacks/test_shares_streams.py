@@ -143,7 +143,7 @@ def test_a_mask_covers_every_number_that_travels(job: JobConfig, weighted: bool,
         assert len({(each.place, index) for each in masked for index in each.flat[0].tolist()}) == len(message.elements)
     expected = {Kind.MASKED_COLUMNS, Kind.DEALT, Kind.MASKED_SCORES, Kind.MASKED_RESIDUAL, Kind.SUMS}
     if job.inference:
-        expected |= SLOPE_KINDS if weighted else SLOPE_KINDS - {Kind.UNWEIGHTED_SLOPES}
+        expected |= SLOPE_KINDS if weighted else SLOPE_KINDS - {Kind.UNWEIGHTED_SLOPES, Kind.UNWEIGHTED_RESIDUAL}
     assert kinds == expected
 
 

@@ -15,6 +15,7 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 
 import trilateral
+from tests.unit.data.test_scorecard import make_part
 from trilateral.client.asynchronous import Prediction
 from trilateral.client.model import Model
 from trilateral.common.base.roles import Role
@@ -115,6 +116,16 @@ def test_a_path_shows_the_compared_penalties(part: PartyModel) -> None:
     assert axes.get_xlabel() == "penalty, l1 + l2"
     with pytest.raises(trilateral.DataError, match="only the guest's part of a job with `folds` has them"):
         Model(part).plot.path()
+
+
+def test_a_column_in_bins_is_drawn(tmp_path: Path) -> None:
+    save_model(tmp_path / "model.json", make_part(Role.GUEST, ["age", "debt"])[0])
+    model = trilateral.load_model(tmp_path)
+    axes = model.plot.bins("debt")
+    assert len(axes.get_yticklabels()) == (model.bins()["column"] == "debt").sum()
+    with pytest.raises(trilateral.ConfigError, match="the column 'income' has no bins: these have: age, debt"):
+        model.plot.bins("income")
+    assert repr(model.plot).startswith("<Plots of the guest's part of job ")
 
 
 def test_bins_that_do_not_exist_are_not_drawn(model: Model) -> None:

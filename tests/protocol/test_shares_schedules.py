@@ -205,7 +205,7 @@ class _Deaf:
         (kind, bits)
         for kind in sorted(ELEMENT_KINDS - OF_SESSIONS)
         for bits in (None, 6)
-        if kind is not Kind.UNWEIGHTED_SLOPES or bits is not None
+        if kind not in {Kind.UNWEIGHTED_SLOPES, Kind.UNWEIGHTED_RESIDUAL} or bits is not None
     ],
 )
 def test_a_lost_vector_costs_an_attempt_and_not_the_model(kind: Kind, bits: int | None) -> None:

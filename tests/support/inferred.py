@@ -90,6 +90,7 @@ def train_with_inference(
     assert block.labels is not None
     n_parameters = len(outcome.coef)
     fit = fit_of(outcome.results[Role.GUEST].loss, block.labels, block.sample_weights, n_parameters, intercept=True)
+    assert job.holdout != "column"
     train, _ = holdout_split(n_rows, job.holdout, job.seed)
     terms = {party: data[party].preprocessing.expand(features[party].take(train)) for party in PARTIES}
     centred = terms[Role.HOST] - terms[Role.HOST].mean(axis=0)

@@ -6,7 +6,7 @@ The formulas are those of maximum likelihood: see A. Agresti, Categorical Data A
 
 import math
 from statistics import NormalDist
-from typing import Self
+from typing import Self, get_args
 
 import numpy as np
 from pydantic import Field
@@ -14,6 +14,7 @@ from pydantic import Field
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
 from trilateral.common.config.settings import Settings
 from trilateral.common.data.model.calibration import Finite
+from trilateral.common.data.model.elimination import Criterion, EliminatedColumn, eliminate
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.protocol.logistic import logistic_loss
 from trilateral.common.shares.information import unpack
@@ -104,6 +105,8 @@ class Inference(Settings):
     is not part of it."""
     columns: dict[str, ChiSquareTest] = Field(default_factory=dict)
     """For each column with several terms, the Wald test that all their weights are 0."""
+    elimination: dict[Criterion, list[EliminatedColumn]] = Field(default_factory=dict)
+    """This party's columns in the order in which a backward elimination leaves them out, by p-value and by AIC."""
     fit: ModelFit | None = None
     """Guest only: the fit of the whole model."""
     warnings: list[str] = Field(default_factory=list)
@@ -151,6 +154,10 @@ def infer(
         terms=dict(zip(steps.terms, each, strict=False)),
         intercept=each[-1] if steps.intercept else None,
         columns=_wald_tests(steps, values, C),
+        elimination={
+            by: eliminate(values, C, [(column.name, len(column.terms)) for column in steps.columns], by)
+            for by in get_args(Criterion)
+        },
         warnings=found,
     )
 

@@ -9,6 +9,7 @@ from rich.text import Text
 from trilateral.cli.wording import decimal
 from trilateral.common.data.model.bin_figures import BinFigures, bin_alone, bin_figures
 from trilateral.common.data.model.bins_file import BinsFile
+from trilateral.common.data.model.elimination import EliminationStep
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.model.scorecard import Candidate, Points
 from trilateral.common.data.party_data import describe_left_out
@@ -65,6 +66,19 @@ def print_scorecard(rows: Sequence[Points], console: Console) -> None:
             f"{row.rounded}",
         )
         above = row.column
+    console.print(table)
+
+
+def print_elimination(steps: Sequence[EliminationStep], console: Console) -> None:
+    """Print a backward elimination, in its order."""
+    table = Table(title="backward elimination", title_justify="left")
+    table.add_column("column", overflow="fold")
+    for head in ("chi-square", "df", "p-value", "AIC change", ""):
+        table.add_column(head, justify="right")
+    for step in steps:
+        test = step.test
+        figures = decimal(test.statistic, 3), str(test.df), decimal(test.p_value, 4), decimal(test.aic_change, 2)
+        table.add_row(Text(test.column), *figures, "stays" if step.stays else "leave out")
     console.print(table)
 
 

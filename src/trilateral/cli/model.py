@@ -50,6 +50,13 @@ LabelsOption = Annotated[
 ]
 
 
+class Selection(StrEnum):
+    """What decides which columns stay."""
+
+    P_VALUE = "p-value"
+    AIC = "aic"
+
+
 class Format(StrEnum):
     """Format of an export."""
 
@@ -188,17 +195,40 @@ def scorecard(
 
 @app.command()
 def select(
-    model: ModelArgument, of_class: ClassOption = None, config: ConfigOption = None, *, as_json: JsonOption = False
+    model: ModelArgument,
+    of_class: ClassOption = None,
+    config: ConfigOption = None,
+    *,
+    by: Annotated[
+        Selection | None, typer.Option("--by", help="Leave out columns one by one, by p-value or by AIC.")
+    ] = None,
+    alpha: Annotated[
+        float, typer.Option("--alpha", min=0, max=1, help="With p-value: columns with a smaller one stay.")
+    ] = 0.05,
+    as_json: JsonOption = False,
 ) -> None:
-    """Print information value, weight, variance inflation and correlation of your own organisation's terms."""
+    """Print information value, weight, variance inflation and correlation of your own organisation's terms.
+
+    With --by, print the columns that a backward elimination leaves out. The job must have `inference`.
+    """
     from rich.console import Console
 
-    from trilateral.cli.bins import print_candidates
+    from trilateral.cli.bins import print_candidates, print_elimination
+    from trilateral.common.data.model.elimination import elimination_of
     from trilateral.common.data.model.model_file import load_model
     from trilateral.common.data.model.scorecard import candidates
 
     with public_errors():
         part = load_model(_find(model, config)).one(of_class)
+        if by is not None:
+            rejected = elimination_of(part, "aic" if by is Selection.AIC else "p_value", alpha)
+            if as_json:
+                from trilateral.cli.model_records import elimination_record
+
+                print_json(elimination_record(part, rejected))
+            else:
+                print_elimination(rejected, Console())
+            return
         rows = candidates(part)
         if as_json:
             from trilateral.cli.model_records import candidates_record

@@ -10,6 +10,7 @@ from trilateral.common.data.model.bin_figures import BinFigures, bin_figures
 from trilateral.common.data.model.bins_file import BinsFile
 from trilateral.common.data.model.calibration_drift import CalibrationDrift, Estimate
 from trilateral.common.data.model.comparison import AucComparison, pair_terms
+from trilateral.common.data.model.elimination import EliminationStep
 from trilateral.common.data.model.export import weights_of
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.model.scorecard import Candidate
@@ -55,6 +56,11 @@ def bins_record(source: BinsFile | PartyModel) -> Record:
 def candidates_record(model: PartyModel, rows: Sequence[Candidate]) -> Record:
     """Describe what helps to decide which terms stay."""
     return _head(model) | {"terms": rows}
+
+
+def elimination_record(model: PartyModel, steps: Sequence[EliminationStep]) -> Record:
+    """Describe a backward elimination, in its order."""
+    return _head(model) | {"columns": [each.test.model_dump() | {"stays": each.stays} for each in steps]}
 
 
 def comparison_record(first: PartyModel, second: PartyModel, scores: ScoresOfTwo | None) -> Record:

@@ -5,20 +5,22 @@
 
 import json
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
-from optbinning import OptimalBinning
+from numpy.typing import NDArray
+from optbinning import OptimalBinning  # type: ignore[import-not-found]  # In an environment of its own.
 
 N_ROWS = 5000
 MAX_BINS, MIN_SHARE, N_FINE = 5, 0.05, 20
 
 
-def u(k: int) -> np.ndarray:
+def u(k: int) -> NDArray[np.float64]:
     """Numbers in [0, 1) that every language makes alike: the fractional parts of multiples of a square root."""
-    return (np.arange(1, N_ROWS + 1) * np.sqrt(k)) % 1
+    return np.asarray((np.arange(1, N_ROWS + 1) * np.sqrt(k)) % 1, np.float64)
 
 
-def made_rows() -> tuple[dict[str, np.ndarray], np.ndarray]:
+def made_rows() -> tuple[dict[str, NDArray[np.float64]], NDArray[np.bool_]]:
     normal = np.vectorize(NormalDist().inv_cdf)
     rising, falling, mixed = u(2) ** 2, np.exp(normal(u(3))), normal(u(5))
     score = -1.5 + 2 * rising - 0.4 * np.log(falling) + 0.3 * mixed - 0.1 * mixed**2
@@ -29,7 +31,7 @@ def made_rows() -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 def main() -> None:
     columns, bad = made_rows()
-    found = {"n_bad": int(bad.sum())}
+    found: dict[str, Any] = {"n_bad": int(bad.sum())}
     for name, values in columns.items():
         edges = np.nanquantile(values, np.arange(1, N_FINE) / N_FINE)
         binning = OptimalBinning(

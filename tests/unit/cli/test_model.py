@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig, LabelConfig
 from trilateral.common.config.job import JobConfig
+from trilateral.common.data.model.elimination import Criterion, eliminate
 from trilateral.common.data.model.inference import Inference, TermInference
 from trilateral.common.data.model.model_file import Classes, ClassPart, PartyModel, load_model, save_model
 from trilateral.common.data.party_data import load_party_data
@@ -222,6 +224,30 @@ def test_show_prints_the_same_figures_as_json(config: Path) -> None:
     assert "score_groups" not in json.dumps(found)
     host = json.loads(run("show", config.parent / "state/host/jobs/credit/model.json", "--json").output)
     assert (host["metrics"], host["calibration"], host["evaluation_sets"]) == (None, None, [])
+
+
+def test_a_backward_elimination_is_printed(config: Path) -> None:
+    path = config.parent / "state/guest/jobs/credit/model.json"
+    refused = run("select", path, "--by", "aic")
+    assert refused.exit_code == 2
+    assert "train with `inference: true`" in " ".join(refused.output.split())
+    values, names = np.array([0.5, 0.04, 0.01, -0.3]), ["age", "<b>", "income"]
+    columns = [(name, 1) for name in names]
+    orders = {by: eliminate(values, np.diag([0.01] * 4), columns, by) for by in get_args(Criterion)}
+    model = load_model(path)
+    save_model(path, model.model_copy(update={"inference": Inference(elimination=orders)}))
+
+    found = json.loads(run("select", path, "--by", "p-value", "--json").output)["columns"]
+    assert [each["column"] for each in found] == ["income", "<b>", "age"]
+    assert [each["stays"] for each in found] == [False, False, True]
+    assert found[2]["statistic"] == pytest.approx(25)
+    assert found[2]["aic_change"] == pytest.approx(23)
+    # Every p-value is above 0.
+    strict = json.loads(run("select", path, "--by", "p-value", "--alpha", "0", "--json").output)["columns"]
+    assert not any(each["stays"] for each in strict)
+    text = run("select", path, "--by", "aic").output
+    assert "<b>" in text
+    assert text.count("leave out") == 2
 
 
 def test_show_prints_classes_and_the_accuracy_of_weights_as_json(config: Path) -> None:
