@@ -100,18 +100,10 @@ def admit_programs(request: web.Request) -> None:
     Raises:
         HttpRefusalError: the request calls this machine by another name, or comes from a page.
     """
-    _check_loopback(request)
-    _check_is_program(request)
-
-
-def _check_is_program(request: web.Request) -> None:
-    if "Origin" in request.headers or request.headers.get("Sec-Fetch-Site", "none") != "none":
-        raise HttpRefusalError(403, "this server does not answer pages in a browser")
-
-
-def _check_loopback(request: web.Request) -> None:
     if not is_loopback(host_of(request)):
         raise HttpRefusalError(421, "this server answers only under the names localhost, 127.0.0.1 and [::1]")
+    if "Origin" in request.headers or request.headers.get("Sec-Fetch-Site", "none") != "none":
+        raise HttpRefusalError(403, "this server does not answer pages in a browser")
 
 
 @asynccontextmanager
