@@ -130,11 +130,14 @@ class Visitor:
         if before:
             self.page.set_viewport_size(before)
 
-    def photograph(self, path: Path, *, width: int = 1440, height: int = HEIGHT, theme: str = "light") -> None:
-        """Write a picture of the window, in few colours."""
+    def photograph(
+        self, path: Path, *, at: str = "body", width: int = 1440, height: int = HEIGHT, theme: str = "light"
+    ) -> None:
+        """Write a picture of the window, in few colours, from the element that the selector `at` names."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self.page.set_viewport_size({"width": width, "height": height})
         self.page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        self.page.evaluate("at => document.querySelector(at).scrollIntoView()", at)
         content = self.page.screenshot(animations="disabled")
         Image.open(BytesIO(content)).convert("RGB").quantize(96).save(path, optimize=True)
 
