@@ -20,6 +20,9 @@ THEMES = ("light", "dark")
 LOCAL_SCHEMES = ("data", "blob", "about")
 """URLs of these schemes cause no request over the network."""
 
+DRAWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
+"""Waits until the page is drawn, and until a script that watches the size of a part has drawn this part anew."""
+
 CUT_OFF = """() => {
     const found = [];
     const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -123,6 +126,7 @@ class Visitor:
         before = self.page.viewport_size
         for width in WIDTHS:
             self.page.set_viewport_size({"width": width, "height": HEIGHT})
+            self.page.evaluate(DRAWN)
             found = self.page.evaluate(CUT_OFF)
             assert not found, "\n".join([f"in a window of {width} pixels:", *found])
             needed = self.page.evaluate("document.documentElement.scrollWidth")
@@ -137,6 +141,7 @@ class Visitor:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.page.set_viewport_size({"width": width, "height": height})
         self.page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        self.page.evaluate(DRAWN)
         self.page.evaluate("at => document.querySelector(at).scrollIntoView()", at)
         content = self.page.screenshot(animations="disabled")
         Image.open(BytesIO(content)).convert("RGB").quantize(96).save(path, optimize=True)
