@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
@@ -30,6 +31,9 @@ _HESSIANS = 4
 """Matrices of all columns in a search with folds or an L1 penalty: the Hessian, its update, and the system to solve."""
 _ORDERS = 3
 """Numbers for each batch, to draw the order of the batches of an epoch."""
+
+
+_NOWHERE: Mapping[Role, int] = MappingProxyType(dict.fromkeys(PARTIES, 0))
 
 
 def check_memory(job: JobConfig, n_train: int, n_columns: int) -> None:
@@ -118,7 +122,9 @@ class Rounds:
         self._n_batches = Batches.of(job, n_train).count
         self._n_models = job.n_models
         self._last_loss: float | None = None
-        rounds = max_rounds(job, self._n_batches)
+        self._plan: RoundPlan | None = None
+        """The newest round, of an earlier session or of this one."""
+        self._max_rounds = rounds = max_rounds(job, self._n_batches)
         self.allowances = {
             party: Allowance(party, rounds, in_a_round, computation.unit, in_a_session=in_a_session)
             for party, (in_a_round, in_a_session) in computation.allowed.items()
@@ -154,12 +160,22 @@ class Rounds:
 
         Returns:
             The next round, or the end of the training.
+
+        Raises:
+            ProtocolError: a party has reached a round that the job does not have.
         """
-        following: RoundPlan | Conclusion | GivenUp = self.training.begin()
+        for party, place in places.items():
+            if place > self._max_rounds:
+                raise ProtocolError(
+                    f"the {party} has reached round {place}, but this job has at most {self._max_rounds} rounds"
+                )
+        following: RoundPlan | Conclusion | GivenUp = self.training.begin(max(places.values()))
         for observation in observations:
             plan = following
             if not isinstance(plan, RoundPlan):
                 break
+            yield from self._skip_to(plan.round, places)
+            self._plan = plan
             for party, place in places.items():
                 if place < plan.round:
                     yield Envelope(party, replace(self._question(plan, RoundKey(plan.round, 1))[party], over=True))
@@ -173,11 +189,29 @@ class Rounds:
 
     def begin(self, attempt: Attempt) -> Iterator[Envelope]:
         """Send the attempt to both parties."""
+        yield from self._skip_to(attempt.plan.round)
+        self._plan = attempt.plan
         for party, begin in self._question(attempt.plan, attempt.key).items():
             yield Envelope(party, begin)
 
+    def _skip_to(self, number: int, places: Mapping[Role, int] = _NOWHERE) -> Iterator[Envelope]:
+        """Tell the parties whose place is before them that the rounds between the newest one and this one are over.
+
+        The parties know these rounds from an earlier session, and the search needs them no more. They have no place of
+        their own in the training and no observation, so they ask for nothing.
+        """
+        if self._plan is None:
+            return
+        for skipped in range(self._plan.round + 1, number):
+            for party, begin in self._begins(self._plan, RoundKey(skipped, 1)).items():
+                if places[party] < skipped:
+                    yield Envelope(party, replace(begin, over=True, loss=None))
+
     def _question(self, plan: RoundPlan, key: RoundKey) -> Mapping[Role, BeginRound]:
-        begins = {
+        return self.computation.ask(plan, self._begins(plan, key))
+
+    def _begins(self, plan: RoundPlan, key: RoundKey) -> Mapping[Role, BeginRound]:
+        return {
             party: BeginRound(
                 key=key,
                 step=NO_STEP,
@@ -189,7 +223,6 @@ class Rounds:
             )
             for party in PARTIES
         }
-        return self.computation.ask(plan, begins)
 
     def report(
         self, attempt: Attempt, observation: Observation | None, following: RoundPlan | Conclusion | GivenUp
@@ -227,6 +260,7 @@ class Rounds:
 
     def finish(self, conclusion: Conclusion) -> Iterator[Envelope]:
         """Send the result to both parties: the last step, or each party's shares of it."""
+        yield from self._skip_to(conclusion.round)
         finishes = {
             party: FinishJob(
                 round=conclusion.round,

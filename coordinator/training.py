@@ -87,14 +87,19 @@ class Training:
             search = partial(_search, job, start, n_batches, gradient_error, is_weighted=is_weighted)
             self._search = search() if job.classes is None else class_search(search, job.classes)
         self._position: FloatVector = np.zeros(n_columns)
-        self._round = 0
+        self._round = self._reached = 0
         self._draws = 0
         self._plan: RoundPlan | None = None
         self._found: Found | None = None
         """The result of the search, while the step of inference is under way."""
 
-    def begin(self) -> RoundPlan:
+    def begin(self, reached: int = 0) -> RoundPlan:
         """Start the training.
+
+        Args:
+            reached: the newest round that a party has reached in earlier sessions. The training ends in no earlier
+                round, because a party takes no last step before rounds that it knows. Under `shares`, sums differ in
+                their last bits from session to session, so a search that has lost its place may need fewer rounds.
 
         Returns:
             The plan of round 1.
@@ -104,6 +109,7 @@ class Training:
         """
         if self._round > 0:
             raise ValueError("the training has begun already")
+        self._reached = reached
         return self._next_round(next(self._search))
 
     def observe(self, observation: Observation | None) -> RoundPlan | Conclusion | GivenUp:
@@ -172,6 +178,8 @@ class Training:
             return outcome
         if self._job.inference and self._is_measurable(outcome.point):
             self._found = outcome
+            # The step of inference is the last round.
+            self._round = max(self._round, self._reached - 1)
             probe = Probe(outcome.point, WHOLE_SET, gradient=False, reached=outcome.loss, information=True)
             return self._next_round(probe)
         return self._conclude(outcome, None)
@@ -189,7 +197,7 @@ class Training:
         # With classes, each model has a position of its own, and no step leads to all of them.
         step = np.zeros(0) if self._job.classes is not None else self._step_to(outcome.point)
         return Conclusion(
-            round=self._round + 1,
+            round=max(self._round, self._reached) + 1,
             step=step,
             point=outcome.point,
             loss=outcome.loss,

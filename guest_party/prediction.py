@@ -196,7 +196,7 @@ class _Prediction:
         """What the host's reason codes mean."""
         self._name = token_bytes(PREDICTION_BYTES)
         self._warnings: list[str] = []
-        self._shift = ShiftCounter(model.distributions)
+        self._shift = ShiftCounter(model.distributions, [each.score_distribution for each in model.parts])
         self._over = threading.Event()
         """Ends the thread that reads the table."""
 
@@ -392,8 +392,7 @@ class _Prediction:
             reasons = [*reason_columns(names, own[found]), *reason_columns(self._labels, hosts[found])]
             start += len(ids)
             n_scored += int(found.sum())
-            # The model has the distribution of one score. In a model of classes, it is that of the first class.
-            self._shift.add_scores(scores[found] if scores.ndim == 1 else scores[found, 0])
+            self._shift.add_scores(scores[found])
             self._on_stage(Stage("writing", start, self._rows.n_ids))
             self._files.write(ids, scores, lambda part, reasons=reasons: [*figures.of(part), *reasons])  # type: ignore[misc]
         return n_scored

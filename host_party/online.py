@@ -31,7 +31,7 @@ from trilateral.common.data.tables.repeated_ids import repeated_error
 from trilateral.common.data.tables.table_file import table_stamp
 from trilateral.common.jobs.account import Account
 from trilateral.common.jobs.arithmetic import processors
-from trilateral.common.jobs.folder import JobFolder, writing
+from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.policy import PREDICTION, check_prediction, check_scores, refusal
 from trilateral.common.jobs.quota import ScoreQuota
@@ -40,7 +40,7 @@ from trilateral.common.observe.metrics import Metrics
 from trilateral.common.protocol.evaluation import round_scores
 from trilateral.common.rpc.access import calling
 from trilateral.common.rpc.codec import JobKey
-from trilateral.common.scratch.space import ScratchSpace
+from trilateral.common.scratch.space import ScratchSpace, writing
 from trilateral.host_party.alignments import check_form
 from trilateral.host_party.online_counts import OnlineCounts
 from trilateral.host_party.own_model import check_other_half, load_own_part, reasons_of, score_points
@@ -268,7 +268,7 @@ class OnlineLists:
 
     async def _make(self, wanted: Precomputed, made_of: object) -> None:
         try:
-            with writing(Role.HOST, self.config.scratch_folder):
+            with writing(self.config.scratch_folder, f"the {Role.HOST}: "):
                 made = await asyncio.to_thread(self._score, wanted, made_of)
         except TrilateralError as error:
             text = str(error)

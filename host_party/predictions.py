@@ -26,7 +26,7 @@ from trilateral.common.data.party_data import describe_left_out
 from trilateral.common.data.tables.id_form import form_of
 from trilateral.common.jobs.account import Account
 from trilateral.common.jobs.drift_file import keep_shift
-from trilateral.common.jobs.folder import JobFolder, writing
+from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.policy import (
     PREDICTION,
@@ -42,8 +42,8 @@ from trilateral.common.observe.logs import LogContext
 from trilateral.common.protocol.ids import NONCE_BYTES
 from trilateral.common.rpc.access import calling
 from trilateral.common.rpc.codec import JobKey
-from trilateral.common.scratch.folders import SCRATCH, scratch_folder, sweep_scratch
-from trilateral.common.scratch.space import ScratchSpace
+from trilateral.common.scratch.folders import scratch_folder, sweep_scratch
+from trilateral.common.scratch.space import ScratchSpace, writing
 from trilateral.host_party.alignments import Alignments, Asked, Offer, check_form
 from trilateral.host_party.own_model import check_other_half, load_own_part, reasons_of, score_points
 from trilateral.host_party.score_release import ReleasedScores, SameIds, ScoreRelease
@@ -487,7 +487,7 @@ class Predictions:
             raise DataError(f"the host: {error}") from error
 
     def _writing(self) -> AbstractContextManager[None]:
-        return writing(Role.HOST, self.config.scratch_folder / SCRATCH)
+        return writing(self.config.scratch_folder, f"the {Role.HOST}: ")
 
 
 def _release_of(opened: _Open) -> ScoreRelease:

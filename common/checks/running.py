@@ -1,9 +1,10 @@
 """Check of the running process: whether it uses the settings that its file has now."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.roles import Role
 from trilateral.common.checks.finding import Finding, note, ok, problem, warning
 from trilateral.common.config.live import Difference, differences, plain, shown, without_labels
 from trilateral.common.config.process import ProcessConfig
@@ -11,6 +12,10 @@ from trilateral.common.config.settings import Keys
 from trilateral.common.process.live_settings import LOOK_SECONDS, RunningSettings, settings_of
 from trilateral.common.process.state_folder import holder
 
+MAX_LISTED = 5
+"""The most differences with a finding each. More of them become one finding, as after a start with another file."""
+MAX_NAMED = 20
+"""The most settings that such a finding names."""
 TURNS = 5
 """How often to look for a change that the process has not noticed yet. It notices one at its second look."""
 
@@ -43,6 +48,7 @@ def check_running(config: ProcessConfig, overridden: Mapping[Keys, str]) -> Iter
     running, found = compared
     if not found:
         yield ok("settings", f"the running {config.role}, process {process}, uses the settings of the file")
+    live, later = list[Difference](), list[Difference]()
     for each in found:
         uses = f"the running {config.role} uses {shown(each.before)}"
         if name := _variable_of(each, here):
@@ -59,17 +65,26 @@ def check_running(config: ProcessConfig, overridden: Mapping[Keys, str]) -> Iter
                 f"{shown(each.after)}",
             )
             continue
-        text = f"{uses}, but the file says {shown(each.after)}"
-        if each.is_live:
-            yield problem(
-                each.setting,
-                f"{text}: run `systemctl reload trilateral` or `kill -HUP {process}`; if that changes nothing, see the "
-                f"{config.role}'s log",
-            )
-        else:
-            yield warning(
-                each.setting, f"{text}, which counts only after a restart: run `systemctl restart trilateral`"
-            )
+        (live if each.is_live else later).append(each)
+    reload = f"run `systemctl reload trilateral` or `kill -HUP {process}`; if that changes nothing, see the"
+    yield from _listed(live, config.role, f": {reload} {config.role}'s log", problem)
+    restart = ", which counts only after a restart: run `systemctl restart trilateral`"
+    yield from _listed(later, config.role, restart, warning)
+
+
+def _listed(
+    found: Sequence[Difference], role: Role, remedy: str, finding: Callable[[str, str], Finding]
+) -> Iterator[Finding]:
+    """Yield a finding for each of a few differences, or one for all of many."""
+    if len(found) <= MAX_LISTED:
+        for each in found:
+            text = f"the running {role} uses {shown(each.before)}, but the file says {shown(each.after)}"
+            yield finding(each.setting, f"{text}{remedy}")
+        return
+    names = ", ".join(each.setting for each in found[:MAX_NAMED])
+    more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
+    text = f"the running {role} uses other values of {len(found)} settings than the file, {names}{more}"
+    yield finding("settings", f"{text}{remedy}")
 
 
 def _compare(

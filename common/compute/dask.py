@@ -64,6 +64,11 @@ class Worker:
     n_threads: int
 
 
+_NOT_UNPACKED = ("Error during deserialization", "Importing ")
+"""How the texts of Dask's `RuntimeError` begin if the scheduler or a worker cannot unpack what it has received. Other
+texts, such as that a worker is shutting down, are those of a lost worker."""
+
+
 class _LostError(Exception):
     """A worker, or the connection to it or to the scheduler, is gone. The task can be sent again."""
 
@@ -180,8 +185,9 @@ class DaskCluster(Cluster):
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call_soon(self, function: Callable[[], None]) -> None:
-        """Call a function in the thread of the connection."""
-        self._loop.call_soon_threadsafe(function)
+        """Call a function in the thread of the connection; not at all if the connection is closed."""
+        with suppress(RuntimeError):  # The loop is closed, and with it all that Dask has kept.
+            self._loop.call_soon_threadsafe(function)
 
     def forget(self, engine: "DaskEngine") -> None:
         """Forget a closed engine."""
@@ -204,6 +210,13 @@ class DaskCluster(Cluster):
         """Count a task that has to be sent again. Do not use its worker until the scheduler names it once more."""
         self._n_losses += 1
         self._workers = tuple(each for each in self._workers if each != worker)
+
+    def not_understood(self) -> str:
+        """Return why a task fails that the scheduler or a worker cannot unpack."""
+        return (
+            f"engine.scheduler: {self._scheduler} or a worker cannot unpack a task: install the same releases of"
+            " Python, dask and trilateral there and at this process"
+        )
 
     async def ready(self) -> tuple[Any, tuple[Worker, ...]]:
         """Wait for the scheduler and at least one worker; return Dask's client, and the workers.
@@ -597,6 +610,8 @@ class _RemoteTask(Task[T]):
             # a worker dies, Dask raises many kinds of errors, but none of these.
             if self.outcome.done() or isinstance(error, TypeError | AttributeError | ImportError | PickleError):
                 raise
+            if _is_not_understood(error):
+                raise ConfigError(self._cluster.not_understood()) from None
             self._cluster.lost(worker)
             raise _LostError(type(error).__name__) from None
 
@@ -623,6 +638,11 @@ class _RemoteTask(Task[T]):
                 result.release()
             if sent is not None:
                 sent.add_done_callback(_release)
+
+
+def _is_not_understood(error: BaseException) -> bool:
+    """Return whether Dask could not unpack a task, which another worker could not either."""
+    return isinstance(error, RuntimeError) and str(error).strip().startswith(_NOT_UNPACKED)
 
 
 def _choose(workers: tuple[Worker, ...], number: int) -> Worker:

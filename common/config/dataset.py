@@ -36,7 +36,11 @@ def check_reason_label(label: str) -> str:
     return label
 
 
-ReasonLabel = Annotated[str, AfterValidator(check_reason_label)]
+def _check_label(label: str) -> str:
+    return check_reason_label(label)
+
+
+ReasonLabel = Annotated[str, AfterValidator(_check_label)]
 
 
 class ClassWeight(Settings):

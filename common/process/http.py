@@ -9,6 +9,7 @@ server of pages decides by its own rules whom it answers.
 import asyncio
 import json
 import logging
+import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -85,9 +86,12 @@ Admit: TypeAlias = Callable[[web.Request], None]
 
 
 def host_of(request: web.Request) -> str:
-    """Return what a request calls this server, without the port. A page under another name keeps that name."""
-    bracketed, bracket, _ = request.host.rpartition("]")
-    return bracketed.strip("[") if bracket else request.host.partition(":")[0]
+    """Return what a request calls this server, without the port; empty if it is no host.
+
+    A page under another name keeps that name.
+    """
+    found = re.fullmatch(r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::[0-9]*)?", request.host)
+    return (found[1] or found[2] or "") if found else ""
 
 
 def admit_programs(request: web.Request) -> None:
@@ -96,19 +100,10 @@ def admit_programs(request: web.Request) -> None:
     Raises:
         HttpRefusalError: the request calls this machine by another name, or comes from a page.
     """
-    check_loopback(request)
-    if "Origin" in request.headers or request.headers.get("Sec-Fetch-Site", "none") != "none":
-        raise HttpRefusalError(403, "this server does not answer pages in a browser")
-
-
-def check_loopback(request: web.Request) -> None:
-    """Check that a request calls this machine by a name that only this machine has.
-
-    Raises:
-        HttpRefusalError: it does not.
-    """
     if not is_loopback(host_of(request)):
         raise HttpRefusalError(421, "this server answers only under the names localhost, 127.0.0.1 and [::1]")
+    if "Origin" in request.headers or request.headers.get("Sec-Fetch-Site", "none") != "none":
+        raise HttpRefusalError(403, "this server does not answer pages in a browser")
 
 
 @asynccontextmanager

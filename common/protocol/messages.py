@@ -261,8 +261,8 @@ class BeginRound:
     evaluate_at: FloatVector | None = None
     """This party's part of w_e - w_k, shape (n_columns,), if the round evaluates hold-out rows at w_e; else None."""
     over: bool = False
-    """True if the round was answered before and the party has lost its place since then. The party takes the step and
-    sends no answer."""
+    """True if the round was answered before and the party has lost its place since then, or if a training on shares
+    needs it no more. The party takes the step and sends no answer."""
     peer_columns: int = 0
     """How many training columns the other party has told the coordinator. It must be what it has told the receiver: the
     gradient that the other party is shown has one number for each of them."""

@@ -51,7 +51,8 @@ _MAX_LOSS = 1e100
 """A larger loss is drawn as this one: matplotlib cannot add a margin to much larger numbers."""
 _MAX_INTERVAL = 4.0
 """An interval that reaches further than this many times the largest weight is cut off at the edge of the chart."""
-_DISTRIBUTION_GROUPS = 24
+_DISTRIBUTION_GROUPS = 8, 24
+"""The fewest groups of the distribution, if the rows have so many, and the most."""
 _ROWS_OF_GROUP = 30
 """Rows of the rarer label in a group of the distribution, on average. Fewer would show mostly chance."""
 
@@ -107,8 +108,12 @@ def draw_roc(axes: Axes, groups: ScoreGroups, *, auc: float | None = None, label
     _add_curve(axes, groups.roc, label, figure, "lower right")
     if len(axes.lines) == 1:
         refer(axes, [0, 1], [0, 1])
-    found = float(np.interp(0.1, *groups.roc))
-    return f"ROC curve{_of(figure)}. With 10% of the negative rows, the model finds {found:.0%} of the positive rows."
+    wrong, found = (each[1:-1] for each in groups.roc)
+    place = int(np.lexsort((-found, np.abs(wrong - 0.1)))[0])
+    return (
+        f"ROC curve{_of(figure)}. Above one threshold are {found[place]:.0%} of the positive and {wrong[place]:.0%} of"
+        " the negative rows."
+    )
 
 
 def draw_precision_recall(axes: Axes, groups: ScoreGroups, *, label: str = "") -> str:
@@ -127,8 +132,14 @@ def draw_precision_recall(axes: Axes, groups: ScoreGroups, *, label: str = "") -
     )
 
 
-def draw_ks(axes: Axes, groups: ScoreGroups) -> str:
-    """Draw which shares of the positive and of the negative rows have at most a score, and the largest gap."""
+def draw_ks(axes: Axes, groups: ScoreGroups, *, ks: float | None = None) -> str:
+    """Draw which shares of the positive and of the negative rows have at most a score, and the largest gap.
+
+    Args:
+        axes: where to draw.
+        groups: the evaluation rows.
+        ks: the largest gap between all rows; None to leave it out. Between groups it may be smaller.
+    """
     score, negative, positive, widest = groups.ks
     prepare(axes, "score u (log-odds)", "rows with at most this score")
     marker = "o" if len(score) <= 20 else ""
@@ -140,14 +151,17 @@ def draw_ks(axes: Axes, groups: ScoreGroups) -> str:
     name_point(axes, score[place], positive[place], "positive", (6, -3), color=FIRST, va="top")
     at, top, low = float(score[widest]), float(negative[widest]), float(positive[widest])
     axes.plot([at, at], [low, top], color=ink(), linewidth=1.2, marker="_", markersize=8)
-    say(axes, 0.02, 0.97, f"KS {top - low:.3f} at score {at:.3g}", transform=axes.transAxes, va="top")
+    of_all = "" if ks is None else f"KS {ks:.3f}\n"
+    gap = f"{of_all}gap {top - low:.3f}\nat score {at:.3g}"
+    say(axes, 0.02, 0.97, gap, transform=axes.transAxes, va="top")
     # The scores of the first and of the last row are not known, but the means of the outer groups are.
     axes.set_xlim(min(score[0], groups.mean_score[0]), max(score[-1], groups.mean_score[-1]))
     axes.set_ylim(0, 1.02)
     percent(axes.yaxis)
     return (
-        f"Shares of both labels by score. They differ most at the score {at:.3g}: {top:.0%} of the negative and"
-        f" {low:.0%} of the positive rows have at most this score, so KS is {top - low:.3f}."
+        f"Shares of both labels by score. Between groups, they differ most at the score {at:.3g}: {top:.0%} of the"
+        f" negative and {low:.0%} of the positive rows have at most this score, a gap of {top - low:.3f}."
+        f"{'' if ks is None else f' Between all rows, KS is {ks:.3f}.'}"
     )
 
 
@@ -211,7 +225,8 @@ def draw_calibration(axes: Axes, groups: ScoreGroups, *, label: str = "") -> str
 def draw_distribution(axes: Axes, groups: ScoreGroups) -> str:
     """Draw how the scores of the rows of both labels are distributed."""
     rarer = min(sum(groups.n_positive), sum(groups.n_negative))
-    some = groups.merged(max(2, min(_DISTRIBUTION_GROUPS, rarer // _ROWS_OF_GROUP)))
+    fewest, most = _DISTRIBUTION_GROUPS
+    some = groups.merged(max(fewest, min(most, rarer // _ROWS_OF_GROUP)))
     prepare(axes, "score u (log-odds)", "density (share of the label's rows)")
     # The scores of the first and of the last row are not known: the outer groups are symmetric around their means.
     first, last = 2 * some.mean_score[0] - some.bounds[0], 2 * some.mean_score[-1] - some.bounds[-1]

@@ -39,8 +39,8 @@ NAMES = {
 N_ROWS = 15
 """Thresholds in the table."""
 TOO_FEW = (
-    f"These rows have no charts: a chart needs at least two groups of neighbouring scores with {MIN_ROWS} rows of each"
-    " label."
+    f"These rows have no charts: a chart needs {2 * MIN_ROWS} rows of each label, and a score that divides them into"
+    " groups."
 )
 
 
@@ -151,8 +151,7 @@ def _ranking(each: Evaluated, prefix: str) -> list[Block]:
                 Chart(
                     f"{name}-ks",
                     "Kolmogorov-Smirnov",
-                    lambda axes: charts.draw_ks(axes, groups),
-                    note=f"Between groups of scores; between all rows, KS is {number(each.metrics.ks, 3)}.",
+                    lambda axes: charts.draw_ks(axes, groups, ks=each.metrics.ks),
                 ),
                 Chart(f"{name}-scores", "Scores by label", lambda axes: charts.draw_distribution(axes, groups)),
                 Chart(f"{name}-gain", "Cumulative gain", lambda axes: charts.draw_gain(axes, groups)),
@@ -190,7 +189,7 @@ def _bands(groups: ScoreGroups, title: str) -> Table:
         ("score above", "rows", "positive", "rate", "predicted", "lift", "rows so far", "positive so far"),
         rows,
         n_texts=0,
-        note=f"About equal numbers of rows; each band has at least {MIN_ROWS} rows of each label.",
+        note=f"About equal numbers of rows. A band has no row of a label, or at least {MIN_ROWS}.",
     )
 
 

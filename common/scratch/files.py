@@ -8,6 +8,8 @@ used twice. An attacker who reads the disk learns the size of the file. The ciph
 import os
 import tempfile
 import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
@@ -42,12 +44,21 @@ class FileArray(Array[ScalarT]):
         dtype: see `Scratch.array`.
         row_shape: shape of a row.
         encrypt: whether the file is encrypted.
+        reading: makes a context in which the file is read, to name its errors.
 
     Raises:
         OSError: the file cannot be made.
     """
 
-    def __init__(self, folder: Path, dtype: DTypeLike, row_shape: tuple[int, ...], *, encrypt: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        dtype: DTypeLike,
+        row_shape: tuple[int, ...],
+        *,
+        encrypt: bool,
+        reading: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._file, name = tempfile.mkstemp(prefix=PREFIX, dir=folder)
         weakref.finalize(self, os.close, self._file)
         Path(name).unlink(missing_ok=True)  # Another process may have swept it.
@@ -57,6 +68,7 @@ class FileArray(Array[ScalarT]):
         self._n_rows = 0
         self._key = os.urandom(32) if encrypt else None
         self._appending = Lock()
+        self._reading = reading
         self._is_whole = True
         self._is_closed = False
 
@@ -134,7 +146,8 @@ class FileArray(Array[ScalarT]):
         content = found.view(np.uint8).data
         place, n_read = start * self._row_bytes, 0
         while n_read < len(content):
-            count = os.preadv(self._file, [content[n_read:]], place + n_read)
+            with self._reading():
+                count = os.preadv(self._file, [content[n_read:]], place + n_read)
             if not count:
                 raise ValueError("the array is closed")
             n_read += count

@@ -11,6 +11,7 @@ import shutil
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from typing import Any, Self
@@ -209,7 +210,13 @@ class JobScratch(Scratch):
                 with writing(self._space.folder, self.owner):
                     _allow_more_files()
                     root = scratch_root(self._space.folder)
-                    made: FileArray[ScalarT] = FileArray(root, dtype, shape[1:], encrypt=self._space.encrypt)
+                    made: FileArray[ScalarT] = FileArray(
+                        root,
+                        dtype,
+                        shape[1:],
+                        encrypt=self._space.encrypt,
+                        reading=partial(writing, self._space.folder, self.owner, "read what it has written to"),
+                    )
             except ConfigError:
                 room.free()
                 raise
@@ -348,12 +355,13 @@ class _Growing(Array[ScalarT]):
 
 
 @contextmanager
-def writing(folder: Path, owner: str) -> Iterator[None]:
+def writing(folder: Path, owner: str, doing: str = "write to") -> Iterator[None]:
     """Say which setting names the folder if it cannot be written.
 
     Args:
         folder: the folder.
         owner: how the texts of errors begin.
+        doing: what fails.
 
     Raises:
         ConfigError: there was an `OSError` in the block.
@@ -367,9 +375,16 @@ def writing(folder: Path, owner: str) -> Iterator[None]:
                 " system allows this process no more: raise its limit of open files, or keep more columns in memory"
             ) from error
         is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}
-        way_out = "free some space, or choose a folder on a larger disk" if is_full else "name one that it can write to"
+        is_broken = error.errno in {errno.EIO, errno.ESTALE, errno.EROFS}
+        way_out = (
+            "free some space, or choose a folder on a larger disk"
+            if is_full
+            else "check the disk, or choose a folder on another one"
+            if is_broken
+            else "name one that it can write to"
+        )
         failed = ConfigError(
-            f"{owner}scratch.folder: this process cannot write to the folder: {error.strerror}: {way_out}"
+            f"{owner}scratch.folder: this process cannot {doing} the folder: {error.strerror}: {way_out}"
         )
         failed.add_note(f"{folder}: {explain(error, folder)}")
         raise failed from error

@@ -10,7 +10,6 @@ import logging
 import math
 import re
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -33,7 +32,7 @@ from trilateral.common.process.server import PageParts
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.errors import AccessError, from_rpc_error
 from trilateral.common.rpc.versions import own_version
-from trilateral.common.ui.apart import run_apart
+from trilateral.common.ui.checking import Check
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +122,7 @@ class View:
         for name, shown in list(board.jobs.items()):
             yield from self._changed(f"job {name}", shown)
         yield from self._changed("peers", board.peers)
-        yield from self._changed("check", board.check)
+        yield from self._changed("check", board.check.shown)
         if self._job is not None and self._job in board.viewed:
             viewed = board.viewed[self._job]
             yield from self._changed("notes", {"job": self._job, "notes": viewed.notes})
@@ -160,7 +159,9 @@ class Board:
         jobs: each job that is known, by its name, in the types of JSON.
         lost: why the coordinator does not tell about the jobs; None if it does.
         peers: how the other two processes are.
-        check: the last check.
+        check: the check of this process.
+        changed: set at the next change; another event then takes its place.
+        is_closed: whether the process stops.
         n_views: how many pages are open.
         viewed: more about each job that a page shows in full.
     """
@@ -168,12 +169,11 @@ class Board:
     def __init__(self, parts: PageParts) -> None:
         self._process_jobs = parts.jobs
         self._peers = peers = parts.peers
-        self._source = parts.source
         self.client = JobClient(self.config, peers.get(Role.COORDINATOR))
         self.jobs: dict[str, dict[str, Any]] = {}
         self.lost: str | None = None
         self.peers: list[dict[str, Any]] = [{"role": role, "address": peer.address} for role, peer in peers.items()]
-        self.check: dict[str, Any] = {"state": "never", "findings": []}
+        self.check = Check(parts.source, self._tell)
         self.viewed: dict[str, _Job] = {}
         self.changed = asyncio.Event()
         self.is_closed = False
@@ -189,7 +189,6 @@ class Board:
         self._paces: dict[str, Pace] = {}
         self.n_views = 0
         self._looking: list[asyncio.Task[None]] = []
-        self._checking: asyncio.Task[None] | None = None
 
     @property
     def config(self) -> ProcessConfig:
@@ -204,7 +203,7 @@ class Board:
             "version": own_version().package,
             "started": self._started,
             "allow_changes": config.ui.allow_changes,
-            "can_check": self._source is not None,
+            "can_check": self.check.is_possible,
         }
 
     # --- open pages
@@ -245,10 +244,7 @@ class Board:
         """End all views."""
         self.is_closed = True
         self._stop_looking()
-        if self._checking is not None:
-            self._checking.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._checking
+        await self.check.close()
         self._tell()
 
     def _stop_looking(self) -> None:
@@ -408,40 +404,6 @@ class Board:
             "version": told.version.package,
             "clock_ahead": round(told.clock_ahead, 1) or 0.0,
         }
-
-    # --- the check
-
-    def begin_check(self) -> bool:
-        """Begin a check; return whether it has begun. Only one runs at a time."""
-        if self._source is None or self.check["state"] == "running":
-            return False
-        self._checking = asyncio.create_task(self._check(str(self._source)))
-        return True
-
-    async def _check(self, source: str) -> None:
-        findings: list[dict[str, str]] = []
-        levels: Counter[str] = Counter()
-        begun = time.time()
-
-        def show(state: str, detail: str = "") -> None:
-            self.check = {
-                **{"state": state, "detail": detail, "begun": begun},
-                **{"n_problems": levels["problem"], "n_warnings": levels["warning"], "findings": list(findings)},
-            }
-            self._tell()
-
-        show("running")
-        try:
-            async for finding in run_apart("check", source=source):
-                findings.append(finding)
-                levels[finding["level"]] += 1
-                show("running")
-            show("done")
-        except TrilateralError as error:
-            show("failed", str(error))
-        except asyncio.CancelledError:
-            show("failed", "the process stops")
-            raise
 
 
 def _summary(told: RoundSummary) -> dict[str, Any]:

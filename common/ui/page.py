@@ -157,7 +157,7 @@ class Page:
     async def check(self, request: web.Request) -> web.Response:
         """Begin a check."""
         await json_body(request)
-        if not self._board.begin_check():
+        if not self._board.check.begin():
             raise HttpRefusalError(409, "a check runs already, or this process has no configuration file to check")
         return web.json_response({})
 

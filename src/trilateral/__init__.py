@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 # of the others.
 if TYPE_CHECKING:
     from trilateral.client.asynchronous import Prediction, Score, load_config
+    from trilateral.client.comparison import ScoreComparison, Stability, calibration_drift, compare_scores
     from trilateral.client.errors import JobFailedError, JobStoppedError
     from trilateral.client.job import Job
     from trilateral.client.model import Model, load_model
@@ -69,10 +70,14 @@ __all__ = [
     "Role",
     "Run",
     "Score",
+    "ScoreComparison",
     "Session",
+    "Stability",
     "Stage",
     "TrilateralError",
     "UnknownJobError",
+    "calibration_drift",
+    "compare_scores",
     "connect",
     "load_config",
     "load_model",
@@ -80,6 +85,7 @@ __all__ = [
 
 _HOMES = {
     "client.asynchronous": ["Prediction", "Score", "load_config"],
+    "client.comparison": ["ScoreComparison", "Stability", "calibration_drift", "compare_scores"],
     "client.errors": ["JobFailedError", "JobStoppedError"],
     "client.job": ["Job"],
     "client.model": ["Model", "load_model"],

@@ -1,7 +1,10 @@
-"""Whoever reads a guest's report and knows the scores of people cannot tell the label of a person.
+"""Whoever reads a guest's report and knows the scores of people learns no more than the probabilities say.
 
 A report may go to reviewers, who are no party. Such a reader may know people's scores, from letters or from a system
 that uses them. The groups of scores of a report then tell how many people of a group have each label.
+
+Where a model nearly separates the labels, groups at both ends have a single label. There the probabilities nearly say
+the label already. The attacks measure what they leave open.
 """
 
 import numpy as np
@@ -11,6 +14,7 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.data.model import score_groups
 from trilateral.common.data.model.score_groups import ScoreGroups
 from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
+from trilateral.common.protocol.logistic import probability
 
 
 def _people(seed: int = 0) -> tuple[FloatVector, FloatVector]:
@@ -32,17 +36,60 @@ def _certain(groups: ScoreGroups, scores: FloatVector, labels: FloatVector) -> i
 def test_groups_of_few_rows_of_a_label_would_tell_the_labels_of_most_people(monkeypatch: pytest.MonkeyPatch) -> None:
     scores, labels = _people()
     monkeypatch.setattr(score_groups, "MIN_ROWS", 0)
-    groups = ScoreGroups.of(scores, labels, scores)
-    assert groups is not None
+    groups = _groups(scores, labels)
     assert _certain(groups, scores, labels) > 1000
 
 
 def test_the_groups_of_a_report_tell_no_label_for_sure() -> None:
     scores, labels = _people()
-    groups = ScoreGroups.of(scores, labels, scores)
-    assert groups is not None
+    groups = _groups(scores, labels)
     assert _certain(groups, scores, labels) == 0
     assert min(*groups.n_positive, *groups.n_negative) >= MIN_ROWS
+
+
+def _nearly_separated(seed: int) -> tuple[FloatVector, FloatVector]:
+    """Return the scores, which are log-odds, and labels of people whose label most scores all but say."""
+    rng = np.random.default_rng(seed)
+    scores = 8 * rng.normal(size=200)
+    return scores, np.where(rng.random(200) < probability(scores), 1.0, -1.0)
+
+
+def _news(groups: ScoreGroups, scores: FloatVector, labels: FloatVector) -> tuple[int, float]:
+    """How many labels the reader knows for sure, and how many of them a guess from the scores alone gets wrong."""
+    place = np.searchsorted(groups.bounds, scores)
+    pure = ((np.array(groups.n_positive) == 0) | (np.array(groups.n_negative) == 0))[place]
+    return int(pure.sum()), float(probability(-np.abs(scores[pure])).sum())
+
+
+def test_groups_of_a_label_anywhere_would_tell_labels_that_the_probabilities_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(score_groups, "MIN_ROWS", 0)
+    monkeypatch.setattr(score_groups, "CELL_ROWS", 1)
+    news = [_news(_groups(*_nearly_separated(seed)), *_nearly_separated(seed)) for seed in range(30)]
+    _, wrong = np.mean(news, axis=0)
+    assert wrong > 10
+
+
+def test_where_groups_have_a_single_label_the_probabilities_say_it_already() -> None:
+    news = [_news(_groups(*_nearly_separated(seed)), *_nearly_separated(seed)) for seed in range(30)]
+    known, wrong = np.mean(news, axis=0)
+    assert known > 100
+    # Before a label of the other kind occurs, their probabilities add up to 1 on average, at each end.
+    assert wrong < 2
+
+
+def test_a_set_with_enough_groups_of_both_labels_has_no_other_groups() -> None:
+    for rate in (0.05, 0.5):
+        labels = np.where(np.random.default_rng(1).random(4000) < rate, 1.0, -1.0)
+        groups = _groups(labels + np.random.default_rng(2).normal(size=4000), labels)
+        assert min(*groups.n_positive, *groups.n_negative) >= MIN_ROWS
+
+
+def _groups(scores: FloatVector, labels: FloatVector) -> ScoreGroups:
+    groups = ScoreGroups.of(scores, labels, scores)
+    assert groups is not None
+    return groups
 
 
 def _guess(groups: ScoreGroups, scores: FloatVector, labels: FloatVector) -> tuple[float, float]:

@@ -137,7 +137,7 @@ def test_a_chart_that_cannot_be_drawn_says_why(model: Model, part: PartyModel) -
     with pytest.raises(trilateral.ConfigError, match="no evaluation set 'test': it has holdout"):
         model.plot.roc(evaluation_set="test")
     old = [each.model_copy(update={"score_groups": None}) for each in part.evaluation_sets]
-    with pytest.raises(trilateral.DataError, match="the evaluation set holdout cannot be drawn: no score"):
+    with pytest.raises(trilateral.DataError, match="the evaluation set holdout cannot be drawn: it has fewer than 20"):
         Model(part.model_copy(update={"evaluation_sets": old})).plot.ks()
     with pytest.raises(trilateral.DataError, match="only the guest's part of a job with hold-out rows has one"):
         Model(part.model_copy(update={"evaluation_sets": []})).plot.gain()

@@ -23,9 +23,10 @@ from trilateral.common.base.errors import PeerError, PolicyError
 from trilateral.common.base.files import write_whole
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.checks import running
-from trilateral.common.checks.finding import Finding, Level
+from trilateral.common.checks.finding import Finding, Level, problem
 from trilateral.common.checks.run import check_process
 from trilateral.common.config.job import JobConfig, Sgd
+from trilateral.common.config.live import Difference
 from trilateral.common.config.load import load_process_config
 from trilateral.common.config.process import Limits, ProcessConfig
 from trilateral.common.data.alignment import dealing
@@ -387,6 +388,18 @@ def test_check_names_each_setting_that_the_process_does_not_use_and_the_command_
     assert f"`kill -HUP {process.pid}`" in live.text
     assert other.level is Level.WARNING
     assert "uses 8, but the file says 3, which counts only after a restart: run `systemctl restart" in other.text
+
+
+def test_many_settings_that_the_process_does_not_use_share_a_finding() -> None:
+    """As if the process had been started with another file."""
+    found = [Difference(f"datasets.d{number}.id", "id", "customer") for number in range(30)]
+    few = [*running._listed(found[:5], Role.HOST, ": reload", problem)]
+    assert [each.subject for each in few] == [each.setting for each in found[:5]]
+    assert few[0].text == 'the running host uses "id", but the file says "customer": reload'
+    (many,) = running._listed(found, Role.HOST, ": reload", problem)
+    assert many.level is Level.PROBLEM
+    assert many.text.startswith("the running host uses other values of 30 settings than the file, datasets.d0.id, ")
+    assert many.text.endswith("datasets.d19.id and 10 more: reload")
 
 
 def test_a_setting_from_a_variable_of_the_server_alone_is_no_problem(

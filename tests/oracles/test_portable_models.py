@@ -17,6 +17,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import ColumnPreprocessing, DatasetConfig, LabelConfig, PreprocessingConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.features import Categories, Column
+from trilateral.common.data.model.inference import Inference, TermInference
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.model.onnx_graph import onnx_bytes
 from trilateral.common.data.model.pmml import pmml_text
@@ -119,7 +120,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> PartyModel:
     coef: FloatVector = np.array(rng.normal(size=data.block.columns.shape[1]))
     scores = np.asarray(data.block.holdout_columns) @ coef
     result = Result(coef, 0.5, 7, 3, "done", scores)
-    return PartyModel.of(Role.GUEST, job, data, dataset, result, run_id="0" * 32)
+    model = PartyModel.of(Role.GUEST, job, data, dataset, result, run_id="0" * 32)
+    terms = {term: TermInference.of(weight, 0.5) for term, weight in model.weights.items()}
+    return model.model_copy(update={"inference": Inference(terms=terms, intercept=TermInference.of(1.0, 0.5))})
 
 
 def test_another_runtime_gives_the_scores_of_a_prediction(model: PartyModel, score: Score) -> None:

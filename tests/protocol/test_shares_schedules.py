@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.protocol import test_classes
-from tests.protocol.test_restarts import Journals, run_sessions
+from tests.protocol.test_restarts import Journals, Trouble, run_session, run_sessions
 from tests.protocol.test_schedules import run_shuffled
 from tests.protocol.test_shares_training import make_job, train, weigh
 from tests.support.shares_rounds import cut_small
 from tests.support.three_machines import Tables, make_machines, make_tables, run_machines
 from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import Penalty, Sgd
 from trilateral.common.paillier.keys import generate_private_key
@@ -26,6 +28,7 @@ from trilateral.common.protocol.messages import (
     Envelope,
     JobEnded,
     Kind,
+    Ready,
     Result,
     RoundKey,
     RoundTimedOut,
@@ -114,6 +117,62 @@ def test_sessions_that_break_off_anywhere_lead_to_the_same_model(
 ) -> None:
     journals: Journals = run_sessions(seed, cuts, job=JOBS[name], tables=TABLES[name, bits])
     check(journals.ended, journals.results, (name, bits))
+
+
+def lose_rounds(name: str, n_further: int, n_kept: int, *, with_last: bool) -> Journals:
+    """Return journals after a training, as if its search had taken more rounds, and the coordinator's were an old copy.
+
+    Args:
+        name: of the job.
+        n_further: rounds that the parties know and the search does not take again.
+        n_kept: observations that the coordinator's copy has.
+        with_last: whether the parties have reached the step of inference, which is the last round.
+    """
+    journals = run_sessions(0, [], job=JOBS[name], tables=TABLES[name, None])
+    journals.results.clear()
+    journals.ended = None
+    del journals.observations[n_kept:]
+    for steps in journals.steps.values():
+        asked = [each for each in steps.values() if isinstance(each, BeginRound)]
+        last = asked.pop() if JOBS[name].inference else None
+        asked += [asked[-1]] * n_further + ([last] if last is not None and with_last else [])
+        steps.clear()
+        steps |= {number: replace(each, key=RoundKey(number, 1)) for number, each in enumerate(asked, 1)}
+    return journals
+
+
+@pytest.mark.parametrize(
+    ("name", "with_last"), [("lbfgs", True), ("search", True), ("inference", True), ("inference", False)]
+)
+@pytest.mark.parametrize("n_kept", [0, 3])
+@pytest.mark.parametrize("cut", [None, 130])
+def test_a_search_that_needs_fewer_rounds_after_a_restart_ends_after_the_rounds_that_the_parties_know(
+    name: str, with_last: bool, n_kept: int, cut: int | None
+) -> None:
+    """Sums differ in their last bits from session to session, and with them the number of rounds."""
+    # A search takes 30 to 50 rounds. The other jobs have hardly more epochs than they need.
+    journals = lose_rounds(name, 30 if name == "search" else 1, n_kept, with_last=with_last)
+    known = max(journals.steps[Role.HOST])
+    for number, n_messages in enumerate([20_000] if cut is None else [cut, cut, 20_000]):
+        if journals.ended is None:
+            run_session(journals, journals.machines(number), Trouble(random.Random(number)), n_messages)
+    check(journals.ended, journals.results, (name, None))
+    assert min(result.rounds for result in journals.results.values()) >= known
+
+
+def test_a_party_that_claims_a_round_which_the_job_does_not_have_is_refused() -> None:
+    """Else the coordinator would bring the other party there, with a message for each round."""
+    journals = lose_rounds("lbfgs", 0, 0, with_last=True)
+    machines = journals.machines(0)
+
+    def claim(sender: Role, envelope: Envelope) -> list[Envelope]:
+        message = envelope.message
+        if sender is Role.GUEST and isinstance(message, Ready):
+            message = replace(message, round=2**40)
+        return [replace(envelope, message=message)]
+
+    with pytest.raises(ProtocolError, match="the guest has reached round 1099511627776, but this job has at most 7"):
+        run_machines(machines, tamper=claim)
 
 
 class _Deaf:

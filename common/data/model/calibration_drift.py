@@ -54,6 +54,7 @@ class CalibrationDrift:
 
 _Z95 = 1.959963984540054
 """The quantile of the normal distribution at 0.975."""
+_MIN_PROBABILITY = 1e-15
 _MIN_VARIANCE = 1e-12
 """A probability may round to 1."""
 
@@ -91,6 +92,13 @@ def calibration_drift(
         p_value=float(gammaincc(len(groups) / 2, chi_square / 2)),
         groups=groups,
     )
+
+
+def log_odds_of(probabilities: FloatVector) -> FloatVector:
+    """Return log(p / (1 - p)), finite where p is 0 or 1; shape (n_rows,)."""
+    p = np.clip(probabilities, _MIN_PROBABILITY, 1 - _MIN_PROBABILITY)
+    odds: FloatVector = np.log(p) - np.log1p(-p)
+    return odds
 
 
 def _variance(p: float) -> float:

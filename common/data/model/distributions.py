@@ -10,7 +10,7 @@ Stability Index.
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Literal, Self
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, FiniteFloat, NonNegativeInt, model_validator
 
-from trilateral.common.base.arrays import FloatVector, Rows
+from trilateral.common.base.arrays import FloatArray, FloatVector, Rows
 from trilateral.common.base.errors import DataError
 from trilateral.common.config.settings import Settings
 from trilateral.common.data.features import Categories, Column, Features
@@ -39,6 +39,11 @@ MIN_REPORTED_ROWS = 1000
 """Minimum number of rows of a shift in log lines, metrics and files."""
 _DECIMALS = 2
 """Decimals of a figure there."""
+
+NO_DISTRIBUTIONS = (
+    "the model file has no distributions, because an earlier release wrote it: train again to compare rows"
+)
+"""Why rows cannot be compared with those of the training."""
 
 Counts = NDArray[np.int64]
 
@@ -177,7 +182,8 @@ class Shift:
     n_scored: int = 0
     """Guest only: number of rows with a score of the whole model."""
     psi: float | None = None
-    """Guest only: the PSI of that score; None without rows or if the model file has no distribution of the score."""
+    """Guest only: the PSI of that score, the largest one of several classes; None without rows or if the model file has
+    no distribution of the score."""
 
     @property
     def reported(self) -> "Shift | None":
@@ -201,15 +207,18 @@ class ShiftCounter:
 
     Args:
         distributions: of the model; None if its file has none, so that nothing is counted.
+        of_classes: in a model of several classes, the distribution of the score of each.
     """
 
-    def __init__(self, distributions: Distributions | None) -> None:
+    def __init__(
+        self, distributions: Distributions | None, of_classes: Sequence[NumberDistribution | None] = ()
+    ) -> None:
         self._distributions = distributions or Distributions()
         columns = self._distributions.columns
         self._counts = {name: np.zeros(len(each.counts), np.int64) for name, each in columns.items()}
         self._n_rows = self._n_scored = 0
-        score = self._distributions.score
-        self._of_scores = np.zeros(0 if score is None else len(score.counts), np.int64)
+        self._scores = [*of_classes] or [self._distributions.score]
+        self._of_scores = [np.zeros(0 if each is None else len(each.counts), np.int64) for each in self._scores]
 
     def add(self, features: Features) -> None:
         """Count further rows, with the columns that the model uses."""
@@ -217,22 +226,29 @@ class ShiftCounter:
         for name, distribution in self._distributions.columns.items():
             self._counts[name] += distribution.count(features[name])
 
-    def add_scores(self, scores: FloatVector) -> None:
-        """Count further rows by the score of the whole model, shape (n_added,)."""
+    def add_scores(self, scores: FloatArray) -> None:
+        """Count further rows by the score of the whole model, shape (n_added,), or (n_added, n_classes)."""
         self._n_scored += len(scores)
-        if self._distributions.score is not None:
-            self._of_scores += self._distributions.score.count(scores)
+        of_models = scores.reshape(len(scores), len(self._scores)).T
+        for place, (distribution, values) in enumerate(zip(self._scores, of_models, strict=True)):
+            if distribution is not None:
+                self._of_scores[place] += distribution.count(values)
 
     @property
     def shift(self) -> Shift:
         """The shift of all rows so far."""
-        columns, score = self._distributions.columns, self._distributions.score
+        columns = self._distributions.columns
+        of_scores = [
+            psi(each.counts, counts)
+            for each, counts in zip(self._scores, self._of_scores, strict=True)
+            if each is not None and self._n_scored
+        ]
         csi = {name: psi(each.counts, self._counts[name]) for name, each in columns.items()}
         return Shift(
             self._n_rows,
             csi if self._n_rows else {},
             self._n_scored,
-            None if score is None or not self._n_scored else psi(score.counts, self._of_scores),
+            max(of_scores, default=None),
         )
 
 
@@ -273,6 +289,11 @@ def expected_psi(n_groups: int, n_expected: int, n_actual: int) -> float:
     Source: Yurdakul (2018): PSI divided by 1/n + 1/m is nearly chi-square with k - 1 degrees of freedom.
     """
     return (n_groups - 1) * (1 / n_expected + 1 / n_actual)
+
+
+def chance_psi(expected: list[int], n_actual: int) -> float:
+    """Return `expected_psi` of so many rows against a distribution with these counts."""
+    return expected_psi(sum(count > 0 for count in expected), sum(expected), n_actual)
 
 
 def _of_numbers(values: Column) -> NumberDistribution:

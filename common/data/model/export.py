@@ -6,9 +6,12 @@ import json
 import math
 from dataclasses import dataclass
 
+from trilateral.common.data.model.inference import Inference, TermInference
 from trilateral.common.data.model.model_file import PartyModel
 
-CSV_COLUMNS = ("term", "weight", "standardised_weight", "odds_ratio_per_unit", "odds_ratio_per_sd")
+ACCURACY = ("std_error", "z", "p_value", "lower", "upper")
+"""Those columns of the CSV table that are empty unless the job had `inference`; see `TermInference`."""
+CSV_COLUMNS = ("term", "weight", "standardised_weight", "odds_ratio_per_unit", "odds_ratio_per_sd", *ACCURACY)
 """Header of the CSV table."""
 INTERCEPT = "(intercept)"
 NOTES = (
@@ -19,6 +22,7 @@ NOTES = (
     "and `upper`. Without these steps, rows with missing values or values outside the limits get other scores.",
     "Clipping limits and the knots of splines may be values of single training rows.",
     "The sigmoid of a score is not a calibrated probability. The guest's `calibration` maps scores to probabilities.",
+    "`inference`, if the job had it, has the standard error of each term for `coef_` and, at the guest, the fit.",
 )
 
 
@@ -74,6 +78,8 @@ def scikit_learn_json(model: PartyModel) -> str:
     if model.calibration is not None:
         layout["calibration"] = model.calibration.model_dump()
         layout["calibration_summary"] = model.calibration_summary
+    if model.inference is not None:
+        layout["inference"] = model.inference.model_dump()
     return json.dumps(layout, indent=2) + "\n"
 
 
@@ -82,11 +88,25 @@ def weights_csv(model: PartyModel) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
+    accuracy = model.inference or Inference()
     for each in weights_of(model):
         per_sd = "" if each.odds_ratio_per_sd is None else repr(each.odds_ratio_per_sd)
-        writer.writerow([each.term, repr(each.weight), repr(each.standardised), repr(each.odds_ratio), per_sd])
-    writer.writerow([INTERCEPT, repr(model.intercept), "", "", ""])
+        writer.writerow(
+            [
+                each.term,
+                repr(each.weight),
+                repr(each.standardised),
+                repr(each.odds_ratio),
+                per_sd,
+                *_figures(accuracy.terms.get(each.term)),
+            ]
+        )
+    writer.writerow([INTERCEPT, repr(model.intercept), "", "", "", *_figures(accuracy.intercept)])
     return text.getvalue()
+
+
+def _figures(found: TermInference | None) -> list[str]:
+    return ["" if found is None else repr(getattr(found, name)) for name in ACCURACY]
 
 
 def _exp(value: float) -> float:

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.base.errors import ConfigError, DataError
 from trilateral.common.config.dataset import DatasetConfig, IdForm
-from trilateral.common.data.features import Categories
+from trilateral.common.data.features import Categories, Column
+from trilateral.common.data.model.classes import one_vs_rest
 from trilateral.common.data.tables.arrow_arrays import from_booleans, to_booleans, to_numpy
 from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import read_table
@@ -19,9 +20,15 @@ from trilateral.common.data.tables.table_file import open_table
 
 SCORE = "score"
 FIGURES = (SCORE, "probability")
+_OF_CLASS = re.compile(r"(score|probability)_")
 _REASON = re.compile(r"(host_)?reason_\d+")
-"""`FIGURES` and such names are those of the columns of a score file that are not part of an ID."""
+"""Such names are those of further columns of a score file that are not part of an ID."""
 _DEFAULT_FORM = IdForm()
+
+
+def figures_of_class(name: str | None) -> tuple[str, str]:
+    """Return the names of the columns with the scores and probabilities of a class; None in a model of two values."""
+    return FIGURES if name is None else (f"{SCORE}_{name}", f"probability_{name}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,15 +38,20 @@ class LabelledScores:
     scores: tuple[FloatVector, ...]
     """The score u of each row by each model, each of shape (n_rows,)."""
     labels: FloatVector
-    """-1 or +1, shape (n_rows,)."""
+    """-1 or +1, shape (n_rows,); +1 for the rows of a class against the rest."""
+    probabilities: tuple[FloatVector, ...]
+    """The probability of each row by each model, as its file has it, each of shape (n_rows,)."""
 
 
-def read_scores(paths: Sequence[Path], form: IdForm = _DEFAULT_FORM) -> tuple[Ids, list[FloatVector]]:
+def read_scores(
+    paths: Sequence[Path], form: IdForm = _DEFAULT_FORM, of_class: str | None = None
+) -> tuple[Ids, list[FloatVector]]:
     """Read the scores of the rows that are in each file.
 
     Args:
         paths: files that `trilateral predict` wrote, one for each model.
         form: the form in which IDs are compared.
+        of_class: the class whose scores to read, in files of a model of several classes.
 
     Returns:
         The IDs in canonical order; and for each file the scores u of these rows, shape (n_rows,).
@@ -47,48 +59,70 @@ def read_scores(paths: Sequence[Path], form: IdForm = _DEFAULT_FORM) -> tuple[Id
     Raises:
         DataError: a file cannot be used, or the files have no IDs in common.
     """
-    ids, first = _read(paths[0], form)
-    scores = [first]
+    ids, figures = _read_common(paths, form, of_class)
+    return ids, [scores for scores, _ in figures]
+
+
+def _read_common(
+    paths: Sequence[Path], form: IdForm, of_class: str | None
+) -> tuple[Ids, list[tuple[FloatVector, FloatVector]]]:
+    """Return the IDs that are in each file and, for each file, the scores and probabilities of their rows."""
+    ids, first = _read(paths[0], form, of_class)
+    figures = [first]
     for path in paths[1:]:
-        others, further = _read(path, form)
+        others, further = _read(path, form, of_class)
         ids, places = _common(ids, others)
-        scores = [*(each[places[0]] for each in scores), further[places[1]]]
+        kept = [(scores[places[0]], probabilities[places[0]]) for scores, probabilities in figures]
+        figures = [*kept, (further[0][places[1]], further[1][places[1]])]
     if not len(ids):
         raise DataError("the files of scores have no IDs in common: score the same rows with both models")
-    return ids, scores
+    return ids, figures
 
 
-def read_labelled_scores(paths: Sequence[Path], dataset: DatasetConfig, name: str) -> LabelledScores:
+def read_labelled_scores(
+    paths: Sequence[Path], dataset: DatasetConfig, name: str, of_class: str | None = None
+) -> LabelledScores:
     """Read the scores of the rows that are in each file and have a label.
 
     Args:
         paths: see `read_scores`.
         dataset: the table with the labels.
         name: name of the dataset, for errors.
+        of_class: see `read_scores`. The labels say whether a row has this class.
 
     Returns:
         The rows, in canonical order of their IDs.
 
     Raises:
-        ConfigError: the dataset has no `label`, or one of several classes.
+        ConfigError: the dataset has no `label`, or a label that does not suit `of_class`.
         DataError: a file or the table cannot be used, or they have no IDs in common.
     """
     if dataset.label is None:
         raise ConfigError(f"datasets.{name}: labels are needed: set `label`, or name another dataset")
-    if dataset.label.classes is not None:
+    classes = dataset.label.classes
+    if classes is not None and of_class is None:
         raise ConfigError(f"datasets.{name}: the label has several classes: name a dataset whose label has two values")
+    if of_class is not None and of_class not in (classes or []):
+        raise ConfigError(f"datasets.{name}: the label has no class {of_class}: name a dataset with these `classes`")
     special = {*dataset.id_columns, *dataset.label.columns}
     others = [column for column in open_table(dataset.path).names if column not in special]
     table = read_table(dataset.model_copy(update={"features": None, "categorical": [], "exclude": others}))
     assert table.labels is not None  # noqa: S101 (the dataset has a label)
-    ids, scores = read_scores(paths, dataset.id_form)
+    labels = table.labels
+    if classes is not None and of_class is not None:
+        labels = one_vs_rest(labels.astype(np.int64), classes.index(of_class))
+    ids, figures = _read_common(paths, dataset.id_form, of_class)
     common, places = _common(ids, table.ids)
     if not len(common):
         raise DataError(
             f"the scores and the labels of {name} have no IDs in common: compare how both write their IDs, and see"
             " `id_form`"
         )
-    return LabelledScores(tuple(each[places[0]] for each in scores), table.labels[places[1]])
+    return LabelledScores(
+        scores=tuple(scores[places[0]] for scores, _ in figures),
+        labels=labels[places[1]],
+        probabilities=tuple(probabilities[places[0]] for _, probabilities in figures),
+    )
 
 
 def _common(first: Ids, second: Ids) -> tuple[Ids, tuple[Rows, Rows]]:
@@ -101,22 +135,31 @@ def _common(first: Ids, second: Ids) -> tuple[Ids, tuple[Rows, Rows]]:
     )
 
 
-def _read(path: Path, form: IdForm) -> tuple[Ids, FloatVector]:
-    """Read the IDs of a file, in their normal form, and the scores."""
+def _read(path: Path, form: IdForm, of_class: str | None) -> tuple[Ids, tuple[FloatVector, FloatVector]]:
+    """Read the IDs of a file, in their normal form, and the scores and probabilities."""
     if not path.exists():
         raise DataError(f"there is no file of scores {path}: name a file that `trilateral predict` wrote")
     names = open_table(path).names
-    if SCORE not in names and any(name.startswith(f"{SCORE}_") for name in names):
+    wanted = figures_of_class(of_class)
+    if of_class is None and SCORE not in names and any(name.startswith(f"{SCORE}_") for name in names):
         raise DataError(
-            f"{path.name} has a score for each of several classes: name scores by a model of a label with two values"
+            f"{path.name} has a score for each of several classes: name a class with --class, or scores by a model of a"
+            " label with two values"
         )
-    id_columns = [name for name in names if name not in FIGURES and not _REASON.fullmatch(name)]
-    if SCORE not in names or not id_columns:
-        raise DataError(f"{path.name} has no IDs with a column {SCORE!r}: name a file that `trilateral predict` wrote")
-    table = read_table(DatasetConfig(path=path, id=id_columns, id_form=form, features=[SCORE]))
-    column = table.features[SCORE]
-    assert not isinstance(column, Categories)  # noqa: S101 (no feature of this table is categorical)
-    scores = np.asarray(column[:], np.float64)
-    if not np.isfinite(scores).all():
+    others = {*FIGURES, *wanted} if of_class is None else {"class", *(n for n in names if _OF_CLASS.match(n))}
+    id_columns = [name for name in names if name not in others and not _REASON.fullmatch(name)]
+    if not {*wanted} <= {*names} or not id_columns:
+        raise DataError(
+            f"{path.name} has no IDs with columns {wanted[0]!r} and {wanted[1]!r}: name a file that"
+            " `trilateral predict` wrote"
+        )
+    table = read_table(DatasetConfig(path=path, id=id_columns, id_form=form, features=list(wanted)))
+    scores, probabilities = (_numbers(table.features[name]) for name in wanted)
+    if not (np.isfinite(scores).all() and np.isfinite(probabilities).all()):
         raise DataError(f"{path.name}: some rows have no finite score")
-    return table.ids, scores
+    return table.ids, (scores, probabilities)
+
+
+def _numbers(column: Column) -> FloatVector:
+    assert not isinstance(column, Categories)  # noqa: S101 (no feature of a file of scores is categorical)
+    return np.asarray(column[:], np.float64)

@@ -88,6 +88,8 @@ class ClassPart(Settings):
     calibration: Calibration | None
     calibration_report: CalibrationReport | None
     evaluation_sets: list[EvaluatedSet] = Field(default_factory=list)
+    score_distribution: NumberDistribution | None = None
+    """Guest only: the distribution of the score of this class on the hold-out rows; see `Distributions`."""
 
 
 class Classes(Settings):
@@ -358,9 +360,15 @@ class PartyModel(Settings):
         return self
 
     def _with(self, part: ClassPart) -> "PartyModel":
-        return self.model_copy(
-            update={name: getattr(part, name) for name in ClassPart.model_fields} | {"classes": None}
-        )
+        own = {name: getattr(part, name) for name in ClassPart.model_fields}
+        score = own.pop("score_distribution")
+        distributions = self.distributions and self.distributions.model_copy(update={"score": score})
+        return self.model_copy(update=own | {"distributions": distributions, "classes": None})
+
+    @property
+    def score_distribution(self) -> NumberDistribution | None:
+        """The distribution of the score on the hold-out rows, if there is one."""
+        return None if self.distributions is None else self.distributions.score
 
     @property
     def parts(self) -> "list[PartyModel]":

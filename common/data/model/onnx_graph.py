@@ -61,6 +61,10 @@ def onnx_bytes(part: Part) -> bytes:
         ir_version=_IR_VERSION,
     )
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in part.properties.items()}
+    if part.std_errors:
+        texts["std_errors"] = json.dumps(part.std_errors)
+    if part.intercept_error is not None:
+        texts["intercept_error"] = repr(part.intercept_error)
     helper.set_model_props(model, texts)
     onnx.checker.check_model(model)
     return model.SerializeToString(deterministic=True)

@@ -29,6 +29,10 @@ _NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, and the carriage return, which a reader changes."""
 
 
+STD_ERROR = "std_error"
+"""Name of the extension with the standard error of a coefficient or, in the table of coefficients, of the intercept."""
+
+
 def pmml_text(part: Part) -> str:
     """Write a party's part as the text of a PMML file.
 
@@ -42,7 +46,7 @@ def pmml_text(part: Part) -> str:
     header = SubElement(root, "Header", {"description": f"the {part.properties['role']}'s part of job {part.name}"})
     for key, value in part.properties.items():
         text = value if isinstance(value, str) else json.dumps(value)
-        SubElement(header, "Extension", {"extender": "trilateral", "name": key, "value": text})
+        _add_extension(header, key, text)
     SubElement(header, "Application", {"name": "trilateral", "version": version("trilateral")})
     for note in NOTES:
         SubElement(header, "Annotation").text = note
@@ -55,10 +59,20 @@ def pmml_text(part: Part) -> str:
     SubElement(SubElement(model, "Output"), "OutputField", output)
     fields = _Fields(part, SubElement(model, "LocalTransformations"))
     table = SubElement(model, "RegressionTable", {"intercept": repr(part.intercept)})
+    if part.intercept_error is not None:
+        _add_extension(table, STD_ERROR, repr(part.intercept_error))
     for term, (weight, formula) in part.terms.items():
-        SubElement(table, "NumericPredictor", {"name": fields.term(term, formula), "coefficient": repr(weight)})
+        predictor = {"name": fields.term(term, formula), "coefficient": repr(weight)}
+        element = SubElement(table, "NumericPredictor", predictor)
+        if term in part.std_errors:
+            _add_extension(element, STD_ERROR, repr(part.std_errors[term]))
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _add_extension(place: Element, name: str, value: str) -> None:
+    """Add a fact that the standard has no element for."""
+    SubElement(place, "Extension", {"extender": "trilateral", "name": name, "value": value})
 
 
 def _add_dictionary(root: Element, part: Part) -> None:

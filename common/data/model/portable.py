@@ -5,10 +5,11 @@ Both are written from the formulas of the terms, so neither knows the kinds of c
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from trilateral.common.base.errors import DataError
+from trilateral.common.data.model.inference import Inference
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.preprocessing.formulas import Formula
 from trilateral.common.data.tables.column_reader import missing_numbers
@@ -41,6 +42,10 @@ class Part:
     """The numbers that mean a missing value of a column of numbers, besides NaN."""
     properties: Mapping[str, object]
     """Facts about the model that other programs need not know, fit for JSON."""
+    std_errors: Mapping[str, float] = field(default_factory=dict)
+    """The standard error of the weight of each term, by its name; empty if they are not known."""
+    intercept_error: float | None = None
+    """The standard error of the constant, if it is known."""
 
     @classmethod
     def of(cls, model: PartyModel) -> Self:
@@ -71,6 +76,7 @@ class Part:
         if model.calibration is not None:
             properties["calibration"] = model.calibration.model_dump()
             properties["calibration_summary"] = model.calibration_summary
+        accuracy = model.inference or Inference()
         return cls(
             name=model.job.name,
             inputs={name: name in texts for name in steps.features},
@@ -78,6 +84,8 @@ class Part:
             intercept=model.intercept,
             missing_texts=tuple(dict.fromkeys(["", *missing])),
             missing_numbers=tuple(filter(math.isfinite, missing_numbers(missing))),
+            std_errors={term: each.std_error for term, each in accuracy.terms.items()},
+            intercept_error=None if accuracy.intercept is None else accuracy.intercept.std_error,
             properties=properties,
         )
 

@@ -6,8 +6,12 @@ depends on labels. If it ended with the very row that completed it, whoever know
 row's label. Therefore the rows are first cut into *cells* without a look at the labels, and groups consist of whole
 cells: the end of a group says no more than that one of the `CELL_ROWS` or more rows of its last cell has a label.
 
-A curve has a corner at each
-border between two groups and is straight between them; the figures of `HoldoutMetrics` are those of all rows.
+A model that nearly separates the labels has too few such groups, because both labels meet at a few scores only. Then
+the rows at both ends of the order, up to the first cell with both labels, make groups with a single label. They show
+where the other label begins, on the grid of the cells, and nothing else: a cut inside an end depends on no label.
+
+A curve has a corner at each border between two groups and is straight between them. The figures of `HoldoutMetrics` are
+those of all rows.
 """
 
 import math
@@ -28,6 +32,10 @@ _MAX_CELLS = 2000
 MAX_GROUPS = 200
 """Enough corners for a ROC curve that looks smooth. A group ends as soon as it has enough rows of each label and 1/200
 of all rows, where both labels count one half, so that the corners are evenly spread over the curve."""
+_ENOUGH_GROUPS = 5
+"""With this many groups of both labels, no group has a single label."""
+_MAX_PURE_GROUPS = 50
+"""The most groups with a single label. Curves are straight there."""
 _Z95 = 1.959963984540054
 """The quantile of the normal distribution at 0.975."""
 
@@ -103,8 +111,10 @@ class ScoreGroups(Settings):
             raise ValueError("all lists must have an entry for each of at least 2 groups, and `bounds` one fewer")
         if (np.diff(self.bounds) <= 0).any():
             raise ValueError("`bounds` must ascend")
-        if min(*self.n_positive, *self.n_negative) < MIN_ROWS:
-            raise ValueError(f"each group must have at least {MIN_ROWS} rows of each label")
+        if any(0 < n < MIN_ROWS for n in (*self.n_positive, *self.n_negative)) or self.n_rows.min() < MIN_ROWS:
+            raise ValueError(f"each group must have at least {MIN_ROWS} rows of each label, or of one label alone")
+        if min(sum(self.n_positive), sum(self.n_negative)) < MIN_ROWS:
+            raise ValueError(f"all groups together must have at least {MIN_ROWS} rows of each label")
         return self
 
     @classmethod
@@ -123,7 +133,8 @@ class ScoreGroups(Settings):
         ordered = scores[order]
         is_positive = labels[order] > 0
         ends = _cells(np.append(np.flatnonzero(np.diff(ordered) > 0) + 1, len(scores)))
-        borders = _cut(ends, np.cumsum(is_positive, dtype=np.int64)[ends - 1])
+        up_to = np.append(0, np.cumsum(is_positive, dtype=np.int64))[ends]
+        borders = [int(ends[place]) for place in _cut(np.diff(np.array([up_to, ends - up_to]), prepend=0))]
         if not borders:
             return None
         sizes = np.diff([0, *borders, len(scores)])
@@ -254,35 +265,72 @@ def _cells(ends: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.array([*cells, n_rows])
 
 
-def _cut(ends: NDArray[np.int64], positive: NDArray[np.int64]) -> list[int]:
-    """Return the borders between the groups: numbers of rows below them, in ascending order.
+def _cut(counts: NDArray[np.int64]) -> list[int]:
+    """Return the last cell of each group but the highest one, in ascending order.
+
+    Args:
+        counts: of positive and negative rows of each cell, shape (2, n_cells), in ascending order of the scores.
+    """
+    if counts.sum(axis=1).min() < 2 * MIN_ROWS:
+        return []
+    shares = (counts / (2 * counts.sum(axis=1, keepdims=True))).sum(axis=0)
+    mixed = _joined(counts, shares, 1 / MAX_GROUPS, MIN_ROWS)
+    if len(mixed) + 1 >= _ENOUGH_GROUPS:
+        return mixed
+    low, high = _between_ends(counts)
+    places = []
+    for first, last, share, least in (
+        (0, low, 1 / _MAX_PURE_GROUPS, 0),
+        (low, high, 1 / MAX_GROUPS, MIN_ROWS),
+        (high, counts.shape[1], 1 / _MAX_PURE_GROUPS, 0),
+    ):
+        if first < last:
+            part = _joined(counts[:, first:last], shares[first:last], share, least)
+            places += [first + each for each in part] + [last - 1]
+    return places[:-1]
+
+
+def _joined(counts: NDArray[np.int64], shares: FloatVector, least_share: float, least_rows: int) -> list[int]:
+    """Join neighbouring cells to groups; see `_cut`.
 
     Groups are cut from the highest scores down, where positive rows are frequent. What remains at the end belongs to
     the lowest group.
 
     Args:
-        ends: number of rows up to the end of each cell, in ascending order of the scores.
-        positive: number of positive rows among them.
+        counts: see `_cut`.
+        shares: of each cell in all rows, if both labels count one half.
+        least_share: of a group.
+        least_rows: of each label in a group.
     """
-    n_rows, n_positive = int(ends[-1]), int(positive[-1])
-    n_negative = n_rows - n_positive
-    if min(n_positive, n_negative) < 2 * MIN_ROWS:
-        return []
-    negative = ends - positive
-    spread = positive / (2 * n_positive) + negative / (2 * n_negative)
-    borders: list[int] = []
-    above = (n_positive, n_negative, 1.0)
-    while True:
-        wanted = [
-            (positive, above[0] - MIN_ROWS),
-            (negative, above[1] - MIN_ROWS),
-            (spread, above[2] - 1 / MAX_GROUPS),
-        ]
-        place = min(int(np.searchsorted(each, most, side="right")) for each, most in wanted) - 1
-        if place < 0 or positive[place] < MIN_ROWS or negative[place] < MIN_ROWS:
-            return borders[::-1]
-        borders.append(int(ends[place]))
-        above = (int(positive[place]), int(negative[place]), float(spread[place]))
+    ends, share, n = [], 0.0, np.zeros(2, np.int64)
+    left = counts.sum(axis=1)
+    for place in range(counts.shape[1] - 1, 0, -1):
+        n, share = n + counts[:, place], share + shares[place]
+        if n.min() < least_rows or share < least_share:
+            continue
+        left = left - n
+        if left.min() < least_rows:
+            break
+        ends.append(place - 1)
+        n, share = np.zeros(2, np.int64), 0.0
+    return ends[::-1]
+
+
+def _between_ends(counts: NDArray[np.int64]) -> tuple[int, int]:
+    """Return the first and, exclusive, the last cell between both ends with a single label each; see `_cut`.
+
+    Between them are at least `MIN_ROWS` rows of each label, or no row.
+    """
+    n_cells = counts.shape[1]
+    alone = [np.cumprod(each == 0, axis=1).sum(axis=1).max() for each in (counts, counts[:, ::-1])]
+    low, high = int(alone[0]), n_cells - int(alone[1])
+    while low < high and (n := counts[:, low:high].sum(axis=1)).min() < MIN_ROWS:
+        # The cells beside it that have more of what is missing.
+        if high < n_cells and counts[n.argmin(), high]:
+            high += 1
+        else:
+            low -= 1
+    return low, high
 
 
 def _between(low: float, high: float) -> float:

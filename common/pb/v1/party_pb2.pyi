@@ -126,7 +126,9 @@ class BeginRoundRequest(google.protobuf.message.Message):
     loss: builtins.float
     """mean loss of the previous round"""
     over: builtins.bool
-    """the round is over, but the party's journal lacks it: the party takes the step without an answer"""
+    """The round is over, but the party's journal lacks it: the party takes the step without an answer. Or, with shares, the
+    training needs the round no more, but a party knows it from an earlier session.
+    """
     peer_columns: builtins.int
     """training columns of the other party, which has told the receiver the same number"""
     fold: builtins.int

@@ -60,7 +60,7 @@ export class AuditView {
       if (asked !== this.asked) return;
       this.before = page.before;
       this.older.hidden = page.before === null;
-      show(this.status, page.lines.length ? `${counted(page.lines.length, "line")}${before ? ` before line ${before}` : ""}` : "no such line");
+      show(this.status, `${counted(page.lines.length, "line")}${before ? ` before line ${before}` : ""}`);
       show(this.list, page.lines.length ? table("Lines of the audit log", COLUMNS, page.lines.map((line) => [
         String(line.number), line.time.replace("T", " ").replace("+00:00", ""), line.decision, caller(line), line.method ?? "", line.job ?? "", more(line),
       ])) : []);

@@ -287,12 +287,13 @@ def drift(
         Path | None, typer.Option("--scores", metavar="FILE", help="At the guest: scores of rows, from `predict`.")
     ] = None,
     labels: LabelsOption = None,
+    of_class: ClassOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print how far rows have shifted since the training: the CSI of each column of --dataset.
 
     At the guest, with a file of --scores, also print the PSI of the score; with the --labels of the same rows, also
-    whether the probabilities are still right.
+    whether the probabilities are still right. In a model of several classes, both are about one --class.
     """
     from rich.console import Console
 
@@ -308,10 +309,12 @@ def drift(
         columns = score = drifted = None
         if dataset is not None:
             columns = stability.find_column_shifts(part, dataset_of(dataset, config), dataset)
+        one = part if scores is None else part.one(of_class)
         if scores is not None:
-            score = stability.find_score_shift(part, scores)
+            score = stability.find_score_shift(one, scores, of_class)
         if labels is not None and scores is not None:
-            drifted = stability.find_calibration_drift(part, scores, dataset_of(labels, config), labels)
+            of_labels = labels, dataset_of(labels, config)
+            drifted = stability.find_calibration_drift(one, scores, of_labels, of_class)
         if as_json:
             from trilateral.cli.model_records import drift_record
 
@@ -322,7 +325,7 @@ def drift(
         if score is not None:
             stability.print_score_shift(score, console)
         if drifted is not None and labels is not None:
-            stability.print_calibration_drift(drifted, part, labels, console)
+            stability.print_calibration_drift(drifted, one, labels, console)
 
 
 def dataset_of(name: str, config: Path | None) -> "DatasetConfig":

@@ -12,9 +12,16 @@ from trilateral.cli.wording import decimal
 from trilateral.common.base.errors import DataError
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.model.calibration import log_odds
-from trilateral.common.data.model.calibration_drift import CalibrationDrift, Estimate, calibration_drift
+from trilateral.common.data.model.calibration_drift import CalibrationDrift, Estimate, calibration_drift, log_odds_of
 from trilateral.common.data.model.comparison import AucComparison, compare_auc, pair_terms, score_psi
-from trilateral.common.data.model.distributions import Distributions, ShiftCounter, describe_grade, expected_psi, psi
+from trilateral.common.data.model.distributions import (
+    NO_DISTRIBUTIONS,
+    Distributions,
+    ShiftCounter,
+    chance_psi,
+    describe_grade,
+    psi,
+)
 from trilateral.common.data.model.labelled_scores import read_labelled_scores, read_scores
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.model.scoring import count_shift
@@ -49,6 +56,8 @@ class ScoreShift:
     psi: float
     by_chance: float
     """The mean PSI of so many rows if nothing has shifted."""
+    of_class: str | None = None
+    """In a model of several classes, the class whose score it is."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +82,7 @@ def find_column_shifts(model: PartyModel, dataset: DatasetConfig, name: str) -> 
     shift = counter.shift
     columns = []
     for column, value in sorted(shift.csi.items(), key=lambda each: -each[1]):
-        counts = distributions.columns[column].counts
-        chance = expected_psi(sum(count > 0 for count in counts), sum(counts), shift.n_rows)
-        columns.append(ColumnShift(column, value, chance))
+        columns.append(ColumnShift(column, value, chance_psi(distributions.columns[column].counts, shift.n_rows)))
     return ColumnShifts(name, shift.n_rows, columns)
 
 
@@ -92,8 +99,8 @@ def print_column_shifts(shifts: ColumnShifts, console: Console) -> None:
     _say(console, "By chance: the mean CSI of so many rows if nothing has shifted.")
 
 
-def find_score_shift(model: PartyModel, scores: Path) -> ScoreShift:
-    """Compare the scores of rows with those of the hold-out rows.
+def find_score_shift(model: PartyModel, scores: Path, of_class: str | None = None) -> ScoreShift:
+    """Compare the scores of rows, or those of a class, with those of the hold-out rows.
 
     Raises:
         DataError: the model file has no distribution of the score, or the file of scores cannot be used.
@@ -104,33 +111,44 @@ def find_score_shift(model: PartyModel, scores: Path) -> ScoreShift:
             "the model file has no distribution of the score: only the guest's part of a model with enough hold-out"
             " rows has one"
         )
-    _, (values,) = read_scores((scores,))
-    n_holdout = sum(distribution.counts)
-    chance = expected_psi(sum(count > 0 for count in distribution.counts), n_holdout, len(values))
-    return ScoreShift(len(values), n_holdout, psi(distribution.counts, distribution.count(values)), chance)
+    _, (values,) = read_scores((scores,), of_class=of_class)
+    counts, chance = distribution.counts, chance_psi(distribution.counts, len(values))
+    return ScoreShift(len(values), sum(counts), psi(counts, distribution.count(values)), chance, of_class)
 
 
 def print_score_shift(shift: ScoreShift, console: Console) -> None:
     """Print the PSI of the score."""
+    whose = "" if shift.of_class is None else f" of class {shift.of_class}"
     _say(
         console,
-        f"PSI of the score, {shift.n_rows:,} rows against {shift.n_holdout:,} hold-out rows: {decimal(shift.psi, 4)}"
-        f" ({decimal(shift.by_chance, 4)} by chance): {describe_grade(shift.psi)}",
+        f"PSI of the score{whose}, {shift.n_rows:,} rows against {shift.n_holdout:,} hold-out rows:"
+        f" {decimal(shift.psi, 4)} ({decimal(shift.by_chance, 4)} by chance): {describe_grade(shift.psi)}",
     )
 
 
-def find_calibration_drift(model: PartyModel, scores: Path, dataset: DatasetConfig, name: str) -> CalibrationDrift:
+def find_calibration_drift(
+    model: PartyModel, scores: Path, labels: tuple[str, DatasetConfig], of_class: str | None = None
+) -> CalibrationDrift:
     """Compare the probabilities of scored rows with their labels.
+
+    Args:
+        model: the guest's part, in a model of several classes that of the class.
+        scores: file of scores.
+        labels: name and settings of the table with the labels.
+        of_class: the class whose probabilities are compared with whether a row has it.
 
     Raises:
         ConfigError, DataError: the model, the scores or the labels cannot be used.
     """
     if model.calibration is None:
         raise DataError("only the guest can compare probabilities with labels: use the guest's part of the model")
-    rows = read_labelled_scores((scores,), dataset, name)
-    (u,) = rows.scores
+    name, dataset = labels
+    rows = read_labelled_scores((scores,), dataset, name, of_class)
+    (u,), (p,) = rows.scores, rows.probabilities
     threshold = 0.5 if dataset.label is None else dataset.label.threshold
-    return calibration_drift(u, log_odds(u, model.calibration), rows.labels, threshold)
+    # The probabilities of classes follow from the scores of all of them, and stand in the file.
+    odds = log_odds(u, model.calibration) if of_class is None else log_odds_of(p)
+    return calibration_drift(u, odds, rows.labels, threshold)
 
 
 def print_calibration_drift(drift: CalibrationDrift, model: PartyModel, name: str, console: Console) -> None:
@@ -221,9 +239,7 @@ def print_scores_of_two(scores: ScoresOfTwo, console: Console) -> None:
 
 def _distributions(model: PartyModel) -> Distributions:
     if model.distributions is None:
-        raise DataError(
-            "the model file has no distributions, because an earlier release wrote it: train again to compare rows"
-        )
+        raise DataError(NO_DISTRIBUTIONS)
     return model.distributions
 
 

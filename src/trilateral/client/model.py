@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from trilateral.client.comparison import Stability
 from trilateral.client.errors import wrong_type
 from trilateral.common.base.errors import ConfigError, DataError
 from trilateral.common.base.html import facts_html
@@ -17,6 +18,8 @@ from trilateral.common.data.model import bins_file, model_file
 from trilateral.common.data.model.assessment import EvaluatedSet
 from trilateral.common.data.model.bin_figures import BinFigures, bin_alone, bin_figures
 from trilateral.common.data.model.calibration import calibrate
+from trilateral.common.data.model.comparison import pair_terms
+from trilateral.common.data.model.distributions import NO_DISTRIBUTIONS, Distributions, ShiftCounter, chance_psi, psi
 from trilateral.common.data.model.export import weights_of
 from trilateral.common.data.model.inference import Inference
 from trilateral.common.data.model.scorecard import CSV_COLUMNS, Scale, scorecard
@@ -276,6 +279,90 @@ class Model:
         features = read_frame(frame, steps.features, categorical, self._part.missing)
         scores = score_features(steps, np.array(self._part.training_weights), features)
         return pd.Series(scores, index=frame.index, name="score")
+
+    def shift(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Compare rows with those of the training, column by column.
+
+        Args:
+            frame: the rows. Of its columns, only `features` are read.
+
+        Returns:
+            A row for each column of the model, the largest shift first, with the columns `csi` (characteristic
+            stability index) and `by_chance` (its mean for so many rows if nothing has shifted).
+
+        Raises:
+            DataError: a column is missing or holds values of the wrong kind, there are no rows, or an earlier release
+                wrote the model file.
+            TypeError: `frame` is not a DataFrame.
+        """
+        if not isinstance(frame, pd.DataFrame):
+            raise wrong_type("frame", "a pandas DataFrame with the columns of `features`", frame)
+        if frame.empty:
+            raise DataError("there are no rows to compare with those of the training")
+        distributions, steps = self._distributions, self._part.steps
+        counter = ShiftCounter(distributions)
+        counter.add(read_frame(frame, steps.features, steps.texts, self._part.missing))
+        csi = counter.shift.csi
+        chance = [chance_psi(distributions.columns[name].counts, len(frame)) for name in csi]
+        index = pd.Index([*csi], name="column")
+        table = pd.DataFrame({"csi": [*csi.values()], "by_chance": chance}, index=index, dtype=np.float64)
+        return table.sort_values("csi", ascending=False, kind="stable")
+
+    def score_shift(self, scores: "pd.Series[float]") -> Stability:
+        """Compare scores with those of the hold-out rows.
+
+        Args:
+            scores: joint scores u, such as the column `score` of a prediction, shape (n_rows,); in the model of a
+                class, those of the class.
+
+        Raises:
+            DataError: this is the host's part, the job had too few hold-out rows, an earlier release wrote the model
+                file, or a score is not finite.
+            TypeError: `scores` is not a Series.
+        """
+        if not isinstance(scores, pd.Series):
+            raise wrong_type("scores", "a pandas Series, such as the column `score` of a prediction", scores)
+        distribution = self._distributions.score
+        if distribution is None:
+            raise DataError(
+                "the model file has no distribution of the score: only the guest's part of a model with enough hold-out"
+                " rows has one"
+            )
+        values = np.asarray(scores, np.float64)
+        if not len(values) or not np.isfinite(values).all():
+            raise DataError("`scores` has no rows, or some that are not finite")
+        expected = distribution.counts
+        found = psi(expected, distribution.count(values))
+        return Stability(found, chance_psi(expected, len(values)), len(values), sum(expected))
+
+    def compare(self, other: "Model") -> pd.DataFrame:
+        """Compare the weights of two models of the same party.
+
+        Args:
+            other: the second model.
+
+        Returns:
+            A row for each term of either model, by the larger of its weights, with the columns `first`, `second` and
+            `difference` (second minus first): weights of standardised terms, NaN in a model that lacks the term.
+
+        Raises:
+            DataError: the models are parts of different parties.
+            TypeError: `other` is not a Model.
+        """
+        if not isinstance(other, Model):
+            raise wrong_type("other", "a Model", other)
+        pairs = pair_terms(self._part, other._part)
+        return pd.DataFrame(
+            {name: [getattr(pair, name) for pair in pairs] for name in ("first", "second", "difference")},
+            index=pd.Index([pair.term for pair in pairs], name="term"),
+            dtype=np.float64,
+        )
+
+    @property
+    def _distributions(self) -> Distributions:
+        if self._part.distributions is None:
+            raise DataError(NO_DISTRIBUTIONS)
+        return self._part.distributions
 
     def probabilities(self, scores: "pd.Series[float]") -> "pd.Series[float]":
         """Turn scores of both parties together into probabilities of the positive label.

@@ -25,8 +25,8 @@ class Plots:
     """Draws charts of one party's part of a model. `Model.plot` has it.
 
     Each method draws on `ax`, or on a new figure without it, and returns the axes. Charts of quality are at the guest,
-    and show the rows of one evaluation set in groups of at least 10 rows of each label. Drawing two models on the same
-    axes compares them.
+    and show the rows of one evaluation set in groups of neighbouring scores. Drawing two models on the same axes
+    compares them.
 
     Example:
         >>> ax = first.plot.roc(label="first")  # doctest: +SKIP
@@ -53,8 +53,7 @@ class Plots:
 
         Raises:
             ConfigError: there is no such evaluation set.
-            DataError: this is the host's part, or no score divides the rows into two groups with at least 10 rows of
-                each label.
+            DataError: this is the host's part, or the set has too few rows of a label.
         """
         auc = self._set(evaluation_set).metrics.auc
         return self._quality("ROC curve", charts.draw_roc, ax, evaluation_set, size=_SQUARE, auc=auc, label=label)
@@ -65,7 +64,8 @@ class Plots:
 
     def ks(self, ax: Axes | None = None, *, evaluation_set: str | None = None) -> Axes:
         """Draw the shares of both labels by score, and their largest difference; see `roc`."""
-        return self._quality("Kolmogorov-Smirnov", charts.draw_ks, ax, evaluation_set)
+        ks = self._set(evaluation_set).metrics.ks
+        return self._quality("Kolmogorov-Smirnov", charts.draw_ks, ax, evaluation_set, ks=ks)
 
     def gain(self, ax: Axes | None = None, *, evaluation_set: str | None = None, label: str = "") -> Axes:
         """Draw the share of positive rows among those with the highest scores; see `roc`."""
@@ -181,8 +181,8 @@ class Plots:
         groups = found.score_groups
         if groups is None:
             raise DataError(
-                f"the evaluation set {found.name} cannot be drawn: no score divides its rows into two groups with at"
-                f" least {MIN_ROWS} rows of each label, or an earlier release wrote the model file"
+                f"the evaluation set {found.name} cannot be drawn: it has fewer than {2 * MIN_ROWS} rows of a label, no"
+                " score divides its rows into groups, or an earlier release wrote the model file"
             )
         return self._draw(ax, f"{title}, {found.name}", size, lambda axes: draw(axes, groups, **options))
 

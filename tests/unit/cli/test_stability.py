@@ -15,7 +15,8 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig, LabelConfig
 from trilateral.common.config.job import JobConfig
-from trilateral.common.data.model.model_file import PartyModel, load_model, save_model
+from trilateral.common.data.model.classes import Normalised
+from trilateral.common.data.model.model_file import Classes, ClassPart, PartyModel, load_model, save_model
 from trilateral.common.data.party_data import load_party_data
 from trilateral.common.protocol.messages import Result
 
@@ -137,7 +138,7 @@ def test_compare_needs_no_scores_and_a_host_has_weights_alone(folder: Path) -> N
     [
         (["drift", "first"], 2, "give --dataset, --scores or both"),
         (["drift", "first", "--dataset", "april"], 2, "datasets has no april: it has march, outcomes, homes"),
-        (["drift", "first", "--scores", "march.csv"], 1, "march.csv has no IDs with a column 'score'"),
+        (["drift", "first", "--scores", "march.csv"], 1, "march.csv has no IDs with columns 'score'"),
         (["drift", "first", "--scores", "april.csv"], 1, "there is no file of scores april.csv"),
         (["drift", "first", "--scores", "homes.csv"], 1, "has a score for each of several classes"),
         (["drift", "first", "--dataset", "march", "--labels", "outcomes"], 2, "--labels needs the scores"),
@@ -155,6 +156,40 @@ def test_what_cannot_be_compared_is_refused_with_the_way_out(
     shown = run(*arguments, "--config", folder / "guest.yaml")
     assert said in " ".join(shown.output.split())
     assert shown.exit_code == code
+
+
+def test_reasons_beside_the_scores_are_no_part_of_an_id(folder: Path) -> None:
+    path = folder / "first.csv"
+    pd.read_csv(path).assign(reason_1="age", host_reason_1="Income").to_csv(path, index=False)
+    shown = run("drift", "first", "--config", folder / "guest.yaml", "--scores", path, "--labels", "outcomes")
+    assert shown.exit_code == 0, shown.output
+
+
+def test_drift_of_a_class_compares_its_scores_and_probabilities(folder: Path) -> None:
+    path = folder / "state/guest/jobs/first/model.json"
+    model = load_model(path)
+    parts = [ClassPart(**{name: getattr(model, name) for name in ClassPart.model_fields})] * 3
+    names = ["own", "rent", "free"]
+    classes = Classes(parts=parts, names=names, calibration=Normalised(reason="of this test"))
+    save_model(path, model.model_copy(update={"classes": classes}))
+    march = pd.read_csv(folder / "first.csv").rename(columns={"score": "score_own", "probability": "probability_own"})
+    others = {f"{figure}_{name}": 0.25 for figure in ("score", "probability") for name in names[1:]}
+    march.assign(**others, **{"class": "own"}).to_csv(folder / "homes.csv", index=False)
+    outcomes = pd.read_csv(folder / "outcomes.csv")
+    outcomes["label"] = np.where(outcomes["label"] == 1, "own", "rent")
+    outcomes.loc[:5, "label"] = "free"
+    outcomes.to_csv(folder / "outcomes.csv", index=False)
+    words = ["drift", "first", "--config", folder / "guest.yaml", "--scores", folder / "homes.csv", "--labels", "homes"]
+    shown = run(*words, "--class", "own")
+    assert shown.exit_code == 0, shown.output
+    text = " ".join(shown.output.split())
+    assert "PSI of the score of class own, 1,500 rows against 750 hold-out rows: " in text
+    assert "/ 750.0 = " in text  # Each of 1,500 rows has the probability 0.5.
+    shown = run(*words)
+    assert shown.exit_code == 2
+    assert "has several classes: name one of them" in " ".join(shown.output.split())
+    shown = run(*words[:-1], "outcomes", "--class", "own")
+    assert "datasets.outcomes: the label has no class own" in " ".join(shown.output.split())
 
 
 def test_parts_of_two_parties_are_not_compared(folder: Path) -> None:

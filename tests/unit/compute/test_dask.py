@@ -179,6 +179,45 @@ def test_a_closed_connection_ends_every_task_that_is_waited_for(cluster: TrialCl
     eventually_in_thread(lambda: cluster.n_keys == 0)
 
 
+def test_data_may_be_released_after_the_connection_was_closed(cluster: TrialCluster) -> None:
+    connection = connected(cluster)
+    engine = connection.open_engine()
+    placed = engine.place(0, Source(0).load)
+    connection.close()
+    engine.release(placed)
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "is_lost"),
+    [
+        ("    Error during deserialization of the task graph. This frequently\n    occurs if", False),
+        ("Importing 'trilateral' is not allowed, please add it", False),
+        ("Worker is shutting down", True),
+    ],
+)
+def test_a_task_that_cannot_be_unpacked_fails_at_once_and_counts_no_lost_worker(
+    text: str, is_lost: bool, engine: DaskEngine, connection: DaskCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scatter, n_before, n_calls = dask._scatter, connection.n_losses, 0
+
+    async def fail(*args: Any) -> Any:
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls == 1:
+            raise RuntimeError(text)
+        return await scatter(*args)
+
+    monkeypatch.setattr(dask, "_scatter", fail)
+    task = engine.submit(total, np.ones(3), 1)
+    if is_lost:
+        assert task.result() == 3
+    else:
+        with pytest.raises((ConfigError, SuspendedError), match=r"engine\.scheduler: .* cannot unpack a task: install"):
+            task.result()
+    assert connection.n_losses - n_before == is_lost
+
+
 # --- who may take part
 
 

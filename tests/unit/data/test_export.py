@@ -6,8 +6,10 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
+import onnx
 import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -20,9 +22,10 @@ from trilateral.common.config.dataset import DatasetConfig, LabelConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.model.calibration import Platt, calibrate
 from trilateral.common.data.model.export import CSV_COLUMNS, scikit_learn_json, weights_csv, weights_of
+from trilateral.common.data.model.inference import Inference, TermInference
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.model.onnx_graph import onnx_bytes
-from trilateral.common.data.model.pmml import pmml_text
+from trilateral.common.data.model.pmml import STD_ERROR, pmml_text
 from trilateral.common.data.model.portable import Part
 from trilateral.common.data.party_data import load_party_data
 from trilateral.common.data.preprocessing.formulas import Lookup
@@ -91,10 +94,46 @@ def test_the_csv_has_every_weight_to_the_last_bit(made: tuple[PartyModel, pd.Dat
     assert tuple(head) == CSV_COLUMNS
     assert {term: float(weight) for term, weight, *_ in rows} == model.weights
     assert float(intercept[1]) == model.intercept
-    for term, weight, beta, ratio, per_sd in rows:
+    assert {figure for row in (*rows, intercept) for figure in row[5:]} == {""}  # The job had no `inference`.
+    for term, weight, beta, ratio, per_sd, *_ in rows:
         assert float(ratio) == math.exp(float(weight))
         assert (per_sd == "") == ("=" in term or "missing" in term)
         assert not per_sd or float(per_sd) == math.exp(float(beta))
+
+
+@pytest.fixture
+def inferred(made: tuple[PartyModel, pd.DataFrame]) -> PartyModel:
+    """The model with standard errors, of which no two are equal."""
+    model, _ = made
+    terms = {term: TermInference.of(w, 0.1 + place) for place, (term, w) in enumerate(model.weights.items())}
+    return model.model_copy(update={"inference": Inference(terms=terms, intercept=TermInference.of(1.0, 0.05))})
+
+
+def test_each_format_has_the_standard_errors_if_the_job_had_inference(inferred: PartyModel) -> None:
+    inference = inferred.inference
+    assert inference is not None
+    assert inference.intercept is not None
+    errors = {term: each.std_error for term, each in inference.terms.items()}
+    layout = json.loads(scikit_learn_json(inferred))
+    assert Inference.model_validate(layout["inference"]) == inference
+    *rows, intercept = csv.DictReader(io.StringIO(weights_csv(inferred)))
+    assert {row["term"]: float(row["std_error"]) for row in rows} == errors
+    age = inference.terms["age"]
+    figures = {name: float(rows[0][name]) for name in ("std_error", "z", "p_value", "lower", "upper")}
+    assert figures == age.model_dump(exclude={"weight"})
+    assert float(intercept["std_error"]) == inference.intercept.std_error
+
+    part = Part.of(inferred)
+    namespace = {"": "http://www.dmg.org/PMML-4_4"}
+    table = ElementTree.fromstring(pmml_text(part)).find(".//RegressionTable", namespace)
+    assert table is not None
+    extensions = [each.find("Extension", namespace) for each in (table, *table.findall("NumericPredictor", namespace))]
+    assert all(each is not None and each.get("name") == STD_ERROR for each in extensions)
+    values = [float(each.get("value", "nan")) for each in extensions if each is not None]
+    assert values == [inference.intercept.std_error, *errors.values()]
+    metadata = {each.key: each.value for each in onnx.load_from_string(onnx_bytes(part)).metadata_props}
+    assert json.loads(metadata["std_errors"]) == errors
+    assert float(metadata["intercept_error"]) == inference.intercept.std_error
 
 
 def test_odds_ratios_beyond_all_numbers_are_infinite(made: tuple[PartyModel, pd.DataFrame]) -> None:

@@ -36,7 +36,7 @@ def _groups(scores: FloatVector, labels: FloatVector) -> ScoreGroups:
     st.floats(0.02, 0.98),
     st.integers(0, 2**32 - 1),
 )
-def test_no_group_has_fewer_than_ten_rows_of_a_label_and_every_row_is_in_its_group(
+def test_no_group_has_one_to_nine_rows_of_a_label_and_every_row_is_in_its_group(
     values: list[int], rate: float, seed: int
 ) -> None:
     scores = np.array(values, dtype=np.float64) / 7
@@ -45,13 +45,54 @@ def test_no_group_has_fewer_than_ten_rows_of_a_label_and_every_row_is_in_its_gro
     if groups is None:
         assert min((labels > 0).sum(), (labels < 0).sum()) < 2 * MIN_ROWS or len(set(values)) < 40
         return
-    assert min(*groups.n_positive, *groups.n_negative) >= MIN_ROWS
+    assert not any(0 < n < MIN_ROWS for n in (*groups.n_positive, *groups.n_negative))
+    assert groups.n_rows.min() >= MIN_ROWS
     assert not set(groups.bounds) & set(scores.tolist())
     places = np.searchsorted(groups.bounds, scores)
     assert np.bincount(places[labels > 0], minlength=len(groups.n_positive)).tolist() == groups.n_positive
     assert np.bincount(places[labels < 0], minlength=len(groups.n_positive)).tolist() == groups.n_negative
     assert groups.mean_score == pytest.approx(np.bincount(places, scores) / np.bincount(places))
     assert groups.mean_probability == pytest.approx(np.bincount(places, probability(scores)) / np.bincount(places))
+
+
+@given(st.integers(40, 400), st.floats(0, 30), st.integers(0, 2**32 - 1))
+def test_groups_of_a_single_label_are_at_the_ends_alone(n_rows: int, spread: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores = spread * rng.standard_normal(n_rows)
+    labels = np.where(rng.random(n_rows) < probability(scores), 1.0, -1.0)
+    groups = ScoreGroups.of(scores, labels, scores)
+    if groups is None:
+        return
+    is_pure = (np.array(groups.n_positive) == 0) | (np.array(groups.n_negative) == 0)
+    mixed = np.flatnonzero(~is_pure)
+    assert not len(mixed) or len(mixed) == mixed[-1] - mixed[0] + 1
+    assert not is_pure.any() or len(mixed) < 5
+
+
+def test_labels_that_are_nearly_separated_have_groups_of_a_single_label_at_both_ends() -> None:
+    scores = np.arange(120.0)
+    labels = np.where(np.isin(np.arange(120), [55, 58, *range(61, 120)]), 1.0, -1.0)
+    groups = _groups(scores, labels)
+    assert groups.n_positive == [0, 0, 0, 0, 11, 10, 10, 10, 10, 10]
+    assert groups.n_negative == [10, 10, 10, 10, 19, 0, 0, 0, 0, 0]
+    assert groups.bounds[0] == 9.5
+    assert auc(*groups.roc) == pytest.approx(roc_auc_score(labels, scores), abs=0.04)
+
+
+@pytest.mark.parametrize("border", [50, 57])
+def test_labels_that_a_score_separates_have_groups(border: int) -> None:
+    scores = np.arange(120.0)
+    groups = _groups(scores, np.where(scores >= border, 1.0, -1.0))
+    assert groups.n_positive[0] == groups.n_negative[-1] == 0
+    assert sum(groups.n_negative) == border
+
+
+def test_large_sets_have_at_most_the_maximum_number_of_groups() -> None:
+    rng = np.random.default_rng(1)
+    for spread in (0.1, 1, 5, 30, 1000, 1e6):
+        scores = spread * rng.standard_normal(50_000)
+        labels = np.where(rng.random(50_000) < probability(scores), 1.0, -1.0)
+        assert 5 <= len(_groups(scores, labels).n_positive) <= MAX_GROUPS
 
 
 def test_too_few_rows_of_a_label_have_no_groups() -> None:
@@ -128,7 +169,15 @@ def test_groups_survive_json() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"bounds": [0.0, 0.0]}, {"bounds": [0.0]}, {"n_positive": [9, 20, 20]}, {"mean_score": [0.0]}]
+    "change",
+    [
+        {"bounds": [0.0, 0.0]},
+        {"bounds": [0.0]},
+        {"n_positive": [9, 20, 20]},
+        {"n_positive": [0, 20, 20], "n_negative": [0, 20, 20]},
+        {"n_positive": [0, 0, 0]},
+        {"mean_score": [0.0]},
+    ],
 )
 def test_a_file_with_other_groups_is_refused(change: dict[str, list[float]]) -> None:
     fields = {

@@ -248,3 +248,21 @@ def test_grafana_has_the_dashboard_and_reaches_prometheus_and_serves_only_this_m
     assert str(home.parent) == provider["options"]["path"]
     assert all(port.startswith("127.0.0.1:") for port in grafana["ports"])
     assert not {each for service in SERVERS.values() for each in service.networks} & set(grafana["networks"])
+
+
+def test_the_page_of_the_guest_is_served_to_this_machine_with_the_guests_own_certificate() -> None:
+    page, guest = monitored("page"), config_of(SERVERS[Role.GUEST])
+    assert all(port.startswith("127.0.0.1:") for port in page["ports"])
+    (inner,) = set(page["networks"]) & SERVERS[Role.GUEST].networks
+    assert COMPOSE["networks"][inner] == {"internal": True}
+    assert not set(page["networks"]) & (SERVERS[Role.HOST].networks | SERVERS[Role.COORDINATOR].networks)
+    assert {"guest-certs:/etc/trilateral/certs:ro"} == {each for each in page["volumes"] if "certs" in each}
+    assert page["user"] == IMAGE.user
+    assert guest.ui.clients == ["guest.trilateral.test"]
+    assert not guest.ui.allow_changes
+    conf = mounted(page, "/etc/trilateral/page.conf").read_text()
+    assert guest.ui.listen == "0.0.0.0:8080"
+    assert "set $page guest:8080;" in conf
+    assert "proxy_ssl_verify on;" in conf
+    assert "server_name localhost 127.0.0.1 [::1];" in conf
+    assert conf.count("listen 8080 default_server;\n        return 421;") == 1

@@ -43,6 +43,15 @@ async def test_each_loopback_address_answers(address: str) -> None:
         assert {name: answer.headers[name] for name in http.HEADERS} == http.HEADERS
 
 
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "localhost.evil.example", "localhost]evil.example", "[::1]evil.example", "127.0.0.1:80:80"],
+)
+async def test_a_request_under_another_name_is_refused(host: str) -> None:
+    async with served() as (session, url), session.post(f"{url}/echo", json=1, headers={"Host": host}) as answer:
+        assert answer.status == 421
+
+
 async def test_an_unexpected_error_is_answered_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
     async with served() as (session, url), session.get(f"{url}/fail") as answer:
         assert answer.status == 500

@@ -62,12 +62,12 @@ def test_each_chart_of_quality_says_its_main_figure(axes: Axes) -> None:
     groups = two_groups()
     others = [axes.figure.add_axes((0, 0, 1, 1)) for _ in range(5)]
     assert charts.draw_precision_recall(axes, groups).endswith("of all rows, 42.9% are positive.")
-    assert "KS is 0.417" in charts.draw_ks(others[0], groups)
+    assert "a gap of 0.417. Between all rows, KS is 0.500." in charts.draw_ks(others[0], groups, ks=0.5)
     assert charts.draw_gain(others[1], groups).startswith("Gain. The 20% of the rows with the highest scores have 31%")
     assert "positive rows are 1.6 times as frequent" in charts.draw_lift(others[2], groups)
     assert "In 2 of 2 groups" in charts.draw_calibration(others[3], groups)
     assert "about -0.25 for negative and 1.00 for positive" in charts.draw_distribution(others[4], groups)
-    assert "KS 0.417 at score 0.5" in shown(others[0])
+    assert "KS 0.500\ngap 0.417\nat score 0.5" in shown(others[0])
 
 
 def test_a_distribution_has_the_area_one(axes: Axes) -> None:

@@ -102,7 +102,7 @@ def test_a_chart_has_a_title_and_says_what_it_shows() -> None:
     assert (root.get("aria-labelledby"), root.get("aria-describedby")) == (title.get("id"), description.get("id"))
     assert title.text == "ROC <curve> & more"
     assert description.text is not None
-    assert description.text.startswith("ROC curve, AUC 0.900. With 10% of the negative rows")
+    assert description.text.startswith("ROC curve, AUC 0.900. Above one threshold are")
 
 
 def test_names_from_data_are_shown_as_they_are() -> None:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import RowArray, SelectedRows
 from trilateral.common.base.errors import ConfigError, notes
+from trilateral.common.base.roles import Role
 from trilateral.common.scratch import space as space_module
 from trilateral.common.scratch.arrays import IN_MEMORY, Array, Scratch
 from trilateral.common.scratch.files import FileArray
@@ -174,6 +175,23 @@ def test_a_part_that_failed_is_not_written_again(tmp_path: Path, monkeypatch: py
         with pytest.raises(ValueError, match="could not be written"):
             array.append(np.ones(10))
         assert len(array) == 10
+
+
+def test_a_disk_that_cannot_be_read_is_named_with_the_setting_and_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with make_space(tmp_path).open(Role.HOST) as scratch:
+        array = filled(scratch, np.arange(10.0), [])
+        monkeypatch.setattr(os, "preadv", broken)
+        for rows in (slice(0, 3), np.array([1, 5])):
+            with pytest.raises(ConfigError, match=r"^the host: scratch\.folder: .*cannot read what") as error:
+                array[rows]
+        assert "Input/output error: check the disk, or choose a folder on another one" in str(error.value)
+        assert str(tmp_path) not in str(error.value)
+        assert str(tmp_path) in notes(error.value)[0]
 
 
 @pytest.mark.parametrize("encrypt", [False, True])

@@ -1,0 +1,118 @@
+"""Models in use and their comparison, on rows in memory; see docs/models-in-use.md."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from trilateral.client.errors import wrong_type
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.errors import DataError
+from trilateral.common.data.model import calibration_drift as by_labels
+from trilateral.common.data.model.comparison import AucComparison, compare_auc, score_psi
+
+if TYPE_CHECKING:
+    from trilateral.common.data.model.calibration_drift import CalibrationDrift
+
+
+@dataclass(frozen=True)
+class Stability:
+    """How far the scores of some rows have shifted.
+
+    Attributes:
+        psi: population stability index of the scores against those of the hold-out rows.
+        by_chance: its mean for so many rows if nothing has shifted.
+        n_rows: number of rows.
+        n_holdout: number of hold-out rows.
+    """
+
+    psi: float
+    by_chance: float
+    n_rows: int
+    n_holdout: int
+
+
+@dataclass(frozen=True)
+class ScoreComparison:
+    """How two models score the same rows.
+
+    Attributes:
+        psi: population stability index of the second scores against the first.
+        auc: both AUC, and DeLong's test of their difference; None without labels.
+    """
+
+    psi: float
+    auc: AucComparison | None
+
+
+def calibration_drift(
+    probabilities: "pd.Series[float]", labels: "pd.Series[bool]", *, threshold: float = 0.5
+) -> "CalibrationDrift":
+    """Compare probabilities of scored rows with their labels, once these are known.
+
+    Args:
+        probabilities: of the positive label, or of one class, such as the column `probability` of a prediction.
+        labels: whether each row has the label or class, with the same index in any order.
+        threshold: rows with a higher probability count as positive, in the accuracy.
+
+    Returns:
+        Quality figures, the calibration intercept and slope with their intervals, and the Hosmer-Lemeshow test. All
+        figures of the ranking are those of the probabilities.
+
+    Raises:
+        DataError: the indices differ or repeat an entry, or a value is missing.
+        TypeError: an argument is not a Series.
+
+    Example:
+        >>> scores = prediction.scores.set_index("id")  # doctest: +SKIP
+        >>> trilateral.calibration_drift(scores["probability"], outcomes["left"]).ratio  # doctest: +SKIP
+    """
+    p, signs = _numbers(probabilities, "probabilities"), _signs(labels, probabilities)
+    if not ((p >= 0) & (p <= 1)).all():
+        raise DataError("`probabilities` has values outside 0 to 1")
+    odds = by_labels.log_odds_of(p)
+    return by_labels.calibration_drift(odds, odds, signs, threshold)
+
+
+def compare_scores(
+    first: "pd.Series[float]", second: "pd.Series[float]", labels: "pd.Series[bool] | None" = None
+) -> ScoreComparison:
+    """Compare how two models score the same rows.
+
+    Args:
+        first: scores by the first model, such as the column `score` of a prediction, with the IDs as index.
+        second: scores of the same rows by the second model, with the same index in any order.
+        labels: whether each row has the positive label, with the same index in any order.
+
+    Raises:
+        DataError: the indices differ or repeat an entry, a value is missing, or there are fewer than two rows of a
+            label.
+        TypeError: an argument is not a Series.
+    """
+    a = _numbers(first, "first")
+    b = _numbers(_aligned(second, first, "second"), "second")
+    return ScoreComparison(score_psi(a, b), None if labels is None else compare_auc(a, b, _signs(labels, first)))
+
+
+def _signs(labels: "pd.Series[bool]", rows: "pd.Series[float]") -> FloatVector:
+    return np.where(_numbers(_aligned(labels, rows, "labels"), "labels") > 0, 1.0, -1.0)
+
+
+def _aligned(values: "pd.Series[float] | pd.Series[bool]", rows: "pd.Series[float]", name: str) -> "pd.Series[float]":
+    """Return values in the order of the rows."""
+    if not isinstance(values, pd.Series):
+        raise wrong_type(name, "a pandas Series with the IDs of the rows as index", values)
+    if values.index.has_duplicates or rows.index.has_duplicates or len(values) != len(rows):
+        raise DataError(f"`{name}` has other rows than the scores, or an index repeats an entry: give each row once")
+    aligned: pd.Series[float] = values.reindex(rows.index).astype(np.float64)
+    return aligned
+
+
+def _numbers(values: "pd.Series[float]", name: str) -> FloatVector:
+    if not isinstance(values, pd.Series):
+        raise wrong_type(name, "a pandas Series with the IDs of the rows as index", values)
+    numbers: FloatVector = np.asarray(values, np.float64)
+    if not len(numbers) or not np.isfinite(numbers).all():
+        raise DataError(f"`{name}` has no rows, misses some of the rows, or has values that are not finite")
+    return numbers
