@@ -3,6 +3,7 @@
 import hashlib
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +21,10 @@ from trilateral.common.protocol.label_secrecy import LabelSecrecy
 from trilateral.common.protocol.messages import BeginRound, Message, ScoresDue, StepTaken
 
 log = logging.getLogger(__name__)
+
+MAX_REPEATS = 10
+"""How many repeated openings of the scores of folds a job has at no further cost. An attempt that times out and a
+process that is killed each cost one."""
 
 
 class JobAccount:
@@ -58,7 +63,6 @@ class JobAccount:
         self._is_counted = record.counted_columns is not None
         self._secrecy: LabelSecrecy | None = None
         self._opened = record.opened_folds
-        """How often the scores of each fold were about to be opened, in all sessions."""
 
     def open(self, quota: ScoreQuota) -> None:
         """Reserve points, and count the day's scores.
@@ -77,7 +81,7 @@ class JobAccount:
         if n_points or n_of_folds:
             given = account.ledger.entry(account.dataset).points
             n_left = max(n_points - record.n_scored_points(given) * job.n_models, 0)
-            n_left += max(n_of_folds - max(self._opened.values(), default=0), 0)
+            n_left += max(n_of_folds - max(self._opened.counts.values(), default=0), 0)
             account.reserve_points(self._run_id, n_left, self._steps.n_row_values)
         if record.has_spent_scores:
             return
@@ -122,27 +126,48 @@ class JobAccount:
             ConfigError: the ledger cannot be read or written.
         """
         match message:
-            case StepTaken(asked=BeginRound() as begin) if not self._is_counted:
-                account = self._account()
-                self._add_rows(account.policy)
-                account.spend_training(*self._equations(begin.peer_columns, account))
-                self._record.keep_counted_columns(begin.peer_columns)
-                self._is_counted = True
+            case StepTaken(asked=BeginRound() as begin):
+                self._end_repeats(begin.key.round)
+                if not self._is_counted:
+                    self._count_training(begin.peer_columns)
             case ScoresDue() if message.fold:
-                self._count_fold(message.fold)
+                self._count_fold(message.key.round, message.fold)
             case ScoresDue():
                 points = [point_of(self._steps, each) for each in np.split(message.point, self._job.n_models)]
                 self._record.keep_newest_point(message.key, points[-1])
                 for point in points:
                     self._account().spend_point(point, self._steps.n_row_values, JOB, self._run_id)
 
-    def _count_fold(self, fold: int) -> None:
+    def _count_training(self, n_columns: int) -> None:
+        account = self._account()
+        self._add_rows(account.policy)
+        account.spend_training(*self._equations(n_columns, account))
+        self._record.keep_counted_columns(n_columns)
+        self._is_counted = True
+
+    def _end_repeats(self, round_number: int) -> None:
+        """Count the next opening in any case, if a round begins that is not the one of the newest opening."""
+        if self._opened.newest is not None and self._opened.newest[0] != round_number:
+            self._opened = replace(self._opened, newest=None)
+            self._record.keep_opened_folds(self._opened)
+
+    def _count_fold(self, round_number: int, fold: int) -> None:
         """Count the opening of a fold's scores, by each of which a row of the fold is scored at one more point.
 
-        The host does not know the points. So each opening counts as another one, also if it repeats a round.
+        The host does not know the points. A round that begins again, after a timeout or in another session, has the
+        point that it had if no other round has begun since: the point follows from what the earlier rounds have shown.
+        Such a repeat shows nothing new. A hostile coordinator could ask for it at another point, so `MAX_REPEATS` of a
+        job are free.
         """
-        self._opened[fold] = number = self._opened.get(fold, 0) + 1
+        before, newest = self._opened, (round_number, fold)
+        if before.newest == newest and before.repeats < MAX_REPEATS:
+            self._opened = replace(before, repeats=before.repeats + 1)
+        else:
+            counts = {**before.counts, fold: before.counts.get(fold, 0) + 1}
+            self._opened = replace(before, counts=counts, newest=newest)
         self._record.keep_opened_folds(self._opened)
+        # An earlier session may have ended before the ledger had the point.
+        number = self._opened.counts[fold]
         point = hashlib.sha256(b"fold scores" + self._record.id + number.to_bytes(8)).hexdigest()
         self._account().spend_point(point, self._steps.n_row_values, JOB, self._run_id)
 

@@ -3,7 +3,7 @@
 import json
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
@@ -67,10 +67,29 @@ _START = "start"
 _NEWEST_POINT = "newest point"
 """Name of the fact that holds the round and the digest of the newest point at which the host scored rows."""
 _OPENED_FOLDS = "opened folds"
-"""Name of the fact that holds how often the host has opened the scores of each fold."""
+"""Name of the fact that holds the `OpenedFolds` of the host."""
 _REQUESTS = {b"B": BeginRoundRequest, b"F": FinishJobRequest}
 _TOLERANCE = 1e-6
 """Tolerance of the comparison of training columns: another version of a library may round differently."""
+
+
+@dataclass(frozen=True)
+class OpenedFolds:
+    """The openings of folds' scores by the host, in all sessions of a job."""
+
+    counts: Mapping[int, int] = field(default_factory=dict)
+    """How many points each fold was scored at, by its number."""
+    newest: tuple[int, int] | None = None
+    """Round and fold of the newest opening; None once another round has begun."""
+    repeats: int = 0
+    """How many openings were repeats, which `counts` does not have."""
+
+    @classmethod
+    def parse(cls, content: bytes) -> "OpenedFolds":
+        """Read what was written as JSON."""
+        kept = json.loads(content)
+        counts = {int(fold): count for fold, count in kept["counts"].items()}
+        return cls(counts, None if kept["newest"] is None else tuple(kept["newest"]), kept["repeats"])
 
 
 class RestoredMachine(Machine, Protocol):
@@ -208,14 +227,14 @@ class PartyRecord:
         self._keep({_NEWEST_POINT: f"{key.round} {point}".encode()})
 
     @property
-    def opened_folds(self) -> dict[int, int]:
-        """How often the scores of each fold were about to be opened in earlier sessions."""
-        kept: dict[str, int] = json.loads(self._fact(_OPENED_FOLDS) or b"{}")
-        return {int(fold): count for fold, count in kept.items()}
+    def opened_folds(self) -> OpenedFolds:
+        """The openings of the earlier sessions."""
+        kept = self._fact(_OPENED_FOLDS)
+        return OpenedFolds() if kept is None else OpenedFolds.parse(kept)
 
-    def keep_opened_folds(self, opened: Mapping[int, int]) -> None:
-        """Record how often the scores of each fold were opened, before they are."""
-        self._keep({_OPENED_FOLDS: json.dumps(opened).encode()})
+    def keep_opened_folds(self, opened: OpenedFolds) -> None:
+        """Record the openings, before the scores leave."""
+        self._keep({_OPENED_FOLDS: json.dumps(asdict(opened)).encode()})
 
     def n_scored_points(self, given: Collection[str]) -> int:
         """Return at how many points the host has scored its hold-out rows in earlier sessions.

@@ -9,6 +9,7 @@ server of pages decides by its own rules whom it answers.
 import asyncio
 import json
 import logging
+import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -41,7 +42,7 @@ STOP_SECONDS = 3.0
 IDLE_SECONDS = 75.0
 """How long a connection stays open between requests."""
 MAX_CONNECTIONS = 128
-"""Further connections are closed at once."""
+"""Further connections are closed at once, and under TLS after their handshake."""
 HANDSHAKE_SECONDS = 10.0
 """How long a TLS handshake may take. Before its end, the caller has no identity."""
 CONTENT_POLICY = "Content-Security-Policy"
@@ -85,9 +86,12 @@ Admit: TypeAlias = Callable[[web.Request], None]
 
 
 def host_of(request: web.Request) -> str:
-    """Return what a request calls this server, without the port. A page under another name keeps that name."""
-    bracketed, bracket, _ = request.host.rpartition("]")
-    return bracketed.strip("[") if bracket else request.host.partition(":")[0]
+    """Return what a request calls this server, without the port; empty if it is no host.
+
+    A page under another name keeps that name.
+    """
+    found = re.fullmatch(r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::[0-9]*)?", request.host)
+    return (found[1] or found[2] or "") if found else ""
 
 
 def admit_programs(request: web.Request) -> None:
@@ -96,19 +100,10 @@ def admit_programs(request: web.Request) -> None:
     Raises:
         HttpRefusalError: the request calls this machine by another name, or comes from a page.
     """
-    check_loopback(request)
-    if "Origin" in request.headers or request.headers.get("Sec-Fetch-Site", "none") != "none":
-        raise HttpRefusalError(403, "this server does not answer pages in a browser")
-
-
-def check_loopback(request: web.Request) -> None:
-    """Check that a request calls this machine by a name that only this machine has.
-
-    Raises:
-        HttpRefusalError: it does not.
-    """
     if not is_loopback(host_of(request)):
         raise HttpRefusalError(421, "this server answers only under the names localhost, 127.0.0.1 and [::1]")
+    if "Origin" in request.headers or request.headers.get("Sec-Fetch-Site", "none") != "none":
+        raise HttpRefusalError(403, "this server does not answer pages in a browser")
 
 
 @asynccontextmanager
@@ -147,6 +142,8 @@ async def serving_http(
         logger=_QUIET,
         keepalive_timeout=IDLE_SECONDS,
         shutdown_timeout=STOP_SECONDS,
+        # The library decompresses megabytes, and lets nothing else run, before it knows that a body is too long.
+        auto_decompress=False,
     )
     await runner.setup()
     try:
@@ -177,6 +174,8 @@ async def json_body(request: web.Request) -> Any:
     # A form of a page cannot send this type without the server's permission, which no answer gives.
     if request.content_type != "application/json":
         raise HttpRefusalError(415, "send JSON, with Content-Type: application/json")
+    if "Content-Encoding" in request.headers:
+        raise HttpRefusalError(415, "send JSON without compression, and without Content-Encoding")
     try:
         async with asyncio.timeout(BODY_SECONDS):
             body = await request.read()
@@ -185,7 +184,7 @@ async def json_body(request: web.Request) -> Any:
     except TimeoutError:
         raise HttpRefusalError(408, f"the request has not arrived within {BODY_SECONDS:g} s") from None
     except (OSError, web.RequestPayloadError):
-        raise HttpRefusalError(400, "the request has ended too early, or cannot be decompressed") from None
+        raise HttpRefusalError(400, "the request has ended too early") from None
     try:
         return from_json(body, allow_inf_nan=False)
     except ValueError:

@@ -118,9 +118,7 @@ def stability_section(model: PartyModel, later: Later) -> Section | None:
     )
     rows = []
     for name, value, found, n_new in sorted(entries, key=lambda each: -each[1]):
-        chance = None
-        if found is not None:
-            chance = chance_psi(found.counts, n_new)
+        chance = None if found is None else chance_psi(found.counts, n_new)
         rows.append((name, number(value, 2), number(chance, 3), f"{n_new:,}", describe_grade(value)))
     table = Table(
         "Stability indices",

@@ -21,7 +21,7 @@ from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy
 from trilateral.common.jobs.account import Account
-from trilateral.common.jobs.job_account import JobAccount
+from trilateral.common.jobs.job_account import MAX_REPEATS, JobAccount
 from trilateral.common.jobs.journal import Journal
 from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.party_record import PartyRecord
@@ -29,7 +29,7 @@ from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.protocol.batches import Batch, Batches
 from trilateral.common.protocol.evaluation import HoldoutMetrics, measure
-from trilateral.common.protocol.messages import BeginRound, ElementPiece, Kind, RoundKey, ScoresDue
+from trilateral.common.protocol.messages import BeginRound, ElementPiece, Kind, RoundKey, ScoresDue, StepTaken
 from trilateral.common.rpc.codec import JobKey
 from trilateral.common.shares.scores import OPENED_BITS
 from trilateral.coordinator import training as coordinator_training
@@ -80,6 +80,10 @@ def job_account(
         journal.add(job_id, job)
     record = PartyRecord(journal, Role.HOST, JobKey(job.name, session), job_id, known)
     return JobAccount(job, session, record, lambda: account, tables.host, add_rows=lambda policy: None)
+
+
+def begun(number: int) -> StepTaken:
+    return StepTaken(BeginRound(RoundKey(number, 1), np.zeros(0), Batch(1, fold=1), gradient=True, peer_columns=1))
 
 
 def openings(outcome: Outcome) -> list[ScoresDue]:
@@ -187,6 +191,35 @@ class TestTheCoordinator:
         assert f"with fold 1 alone once more: this job compares {n_penalties} penalties" in outcome.ended.reason
         assert len(seen) == n_penalties
 
+    def test_gets_few_repeats_of_a_round_at_no_cost(self, account: Account, journal: Journal) -> None:
+        """It asks for the same round at other weights, in this session and in later ones."""
+        tables = make_tables(self.job, n_rows=N_ROWS, n_host=N_HOST)
+        due = ScoresDue(RoundKey(7, 1), np.zeros(0), fold=1)
+        for number in range(1 + MAX_REPEATS):
+            job_account(self.job, tables, account, journal, session=bytes(15) + bytes([number // 2])).count(due)
+        assert len(account.ledger.entry("made").points) == 1
+        session = job_account(self.job, tables, account, journal)
+        for _ in range(account.max_points(N_HOST) - 1):
+            session.count(due)
+        with pytest.raises(PolicyError, match="policy.min_columns_per_point"):
+            session.count(due)
+        assert len(account.ledger.entry("made").points) == account.max_points(N_HOST)
+
+    @pytest.mark.parametrize("is_killed", [False, True])
+    def test_cannot_repeat_a_round_for_free_after_an_earlier_one(
+        self, account: Account, journal: Journal, *, is_killed: bool
+    ) -> None:
+        """The earlier round may have shown something else this time, and then leads to other weights."""
+        tables = make_tables(self.job, n_rows=N_ROWS, n_host=N_HOST)
+        session = job_account(self.job, tables, account, journal)
+        due = ScoresDue(RoundKey(7, 1), np.zeros(0), fold=1)
+        session.count(due)
+        session.count(begun(6))
+        if is_killed:
+            session = job_account(self.job, tables, account, journal)
+        session.count(due)
+        assert len(account.ledger.entry("made").points) == 2
+
     def test_opens_other_folds_at_no_further_cost(self, account: Account, journal: Journal) -> None:
         """No row has a further score then."""
         tables = make_tables(self.job, n_rows=N_ROWS, n_host=N_HOST)
@@ -194,6 +227,24 @@ class TestTheCoordinator:
         for fold in (1, 2):
             session.count(ScoresDue(RoundKey(2, 1), np.zeros(0), fold))
         assert len(account.ledger.entry("made").points) == 1
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_round_that_begins_again_counts_once(*, is_restarted: bool, account: Account, journal: Journal) -> None:
+    """Within a session after a timeout, or in another session after a restart."""
+    job = job_with(ALLOWED)
+    tables = make_tables(job, n_rows=N_ROWS, n_host=N_HOST)
+    counted = job_account(job, tables, account, journal)
+    for fold in (1, 2):
+        for number in range(account.max_points(N_HOST)):
+            due = ScoresDue(RoundKey(10 * fold + number, 1), np.zeros(0), fold)
+            counted.count(due)
+            if is_restarted:
+                counted = job_account(job, tables, account, journal)
+            counted.count(begun(due.key.round))
+            counted.count(due)
+            counted.count(begun(due.key.round + 1))
+    assert len(account.ledger.entry("made").points) == account.max_points(N_HOST)
 
 
 @pytest.mark.parametrize("role", PARTIES)

@@ -12,6 +12,8 @@ import pytest
 
 from tests.faults.killing import Fault, Victims, Way
 from tests.integration.test_bins_job import BINS, PERMITTED, bins_of, check_counts, configured, joined
+from tests.integration.test_choose_by_auc import JOB as BY_AUC
+from tests.integration.test_choose_by_auc import configs_in as choosing_by_auc
 from tests.integration.test_inference import permitting
 from tests.integration.test_search import JOB as SEARCH
 from tests.support.three_servers import DATASET, load_tables, make_configs, trained_coef, write_tables
@@ -22,6 +24,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.inference import infer
 from trilateral.common.data.model.model_file import load_model
+from trilateral.common.jobs.account import Account
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.journal import JOURNAL
 from trilateral.common.jobs.ledger import Ledger
@@ -68,12 +71,24 @@ async def _follow(job: JobConfig, config: ProcessConfig, processes: Victims, rol
     return status
 
 
-def has_begun_inference(config: ProcessConfig) -> bool:
-    """Return whether a party's journal has the step of inference."""
+def newest_round(config: ProcessConfig) -> BeginRound | None:
+    """Return the newest round that a party's journal has."""
     with closing(sqlite3.connect(config.state / JOURNAL)) as database:
         found = database.execute("SELECT content FROM round ORDER BY number DESC LIMIT 1").fetchone()
     asked = None if found is None else _asked(found[0])
-    return isinstance(asked, BeginRound) and asked.information
+    return asked if isinstance(asked, BeginRound) else None
+
+
+def has_begun_inference(config: ProcessConfig) -> bool:
+    """Return whether a party's journal has the step of inference."""
+    newest = newest_round(config)
+    return newest is not None and newest.information
+
+
+def opens_scores(config: ProcessConfig) -> bool:
+    """Return whether the newest round of a party's journal is about the last fold alone."""
+    newest = newest_round(config)
+    return newest is not None and newest.batch.held_out and newest.batch.fold == BY_AUC.folds
 
 
 @pytest.mark.parametrize("role", [Role.COORDINATOR, Role.GUEST])
@@ -108,6 +123,21 @@ def test_a_search_whose_process_is_killed_goes_on_and_chooses_the_same_penalty(r
     coef = np.concatenate([model.training_weights for model in models])
     np.testing.assert_allclose(coef, plain.coef, rtol=0, atol=5e-3)
     np.testing.assert_array_equal(coef == 0, plain.coef == 0)
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_a_kill_while_scores_of_a_fold_are_opened_needs_no_further_point(role: Role, tmp_path: Path) -> None:
+    configs = choosing_by_auc(tmp_path, n_rows=20_000, min_columns_per_point=2)
+    account = Account(Ledger(configs[Role.HOST].state, Role.HOST), configs[Role.HOST].policy, DATASET, Role.HOST)
+    assert account.max_points(6) == len(BY_AUC.penalties)
+    watched = configs[Role.HOST if role is Role.COORDINATOR else role]
+    run_and_kill(BY_AUC, configs, tmp_path, role, lambda _: opens_scores(watched))
+    assert len(account.ledger.entry(DATASET).points) == len(BY_AUC.penalties)
+    table = load_tables(configs, BY_AUC).joined
+    plain = train_plain(BY_AUC, table.columns, table.labels, table.penalty)
+    search = load_model(JobFolder(configs[Role.GUEST].state, BY_AUC.name).model).search
+    assert [each.auc for each in search] == pytest.approx([each.auc for each in plain.compared], abs=1e-3)
+    assert [each.chosen for each in search] == [each.is_chosen for each in plain.compared]
 
 
 @pytest.mark.parametrize("role", PARTIES)

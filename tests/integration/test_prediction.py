@@ -54,7 +54,7 @@ from trilateral.guest_party.alignment import GuestAlignments
 from trilateral.guest_party.dataset_alignment import align_dataset
 from trilateral.guest_party.prediction import PredictionCounts, PredictionPlan, predict
 from trilateral.guest_party.score_file import ScoreFiles
-from trilateral.host_party.predictions import PredictionRequest, Predictions
+from trilateral.host_party.predictions import OpenAnswer, PredictionRequest, Predictions
 from trilateral.host_party.score_release import ReleasedScores, ScoreRelease
 
 JOB = JobConfig(name="scores", aligned=True, dataset=DATASET, key_bits=512)
@@ -548,8 +548,8 @@ async def test_a_host_that_claims_two_billion_rows_does_not_make_the_guest_cut_i
 ) -> None:
     """The larger table decides how many shards there are, each with a file and a call."""
 
-    async def claim(self: Predictions, name: bytes, request: PredictionRequest) -> int:
-        return 2**31
+    async def claim(self: Predictions, name: bytes, request: PredictionRequest) -> OpenAnswer:
+        return OpenAnswer(2**31, ())
 
     def deal(self: ScoredRows, dealing: Dealing) -> ScoredShards:
         raise AssertionError(f"{dealing.n_shards} shards")

@@ -16,7 +16,7 @@ from sklearn.metrics import (
 )
 
 from trilateral.common.base.arrays import FloatVector
-from trilateral.common.data.model.calibration import AnyCalibration, Platt, calibrate, fit_calibration, log_odds
+from trilateral.common.data.model.calibration import AnyCalibration, Method, Platt, calibrate, fit_calibration, log_odds
 from trilateral.common.data.model.score_groups import ScoreGroups
 from trilateral.common.protocol.logistic import probability
 from trilateral.common.report.contents import Table, Thresholds
@@ -34,10 +34,8 @@ class Rows:
         if kind == "with ties":
             self.u = np.round(self.u, 1)
         self.y: FloatVector = np.where(rng.random(3000) < probability(self.u - 1), 1.0, -1.0)
-        rate = float((self.y > 0).mean())
-        self.calibration: AnyCalibration = fit_calibration(
-            self.u, self.y, "isotonic" if kind == "with ties" else "platt", rate
-        )
+        method: Method = "isotonic" if kind == "with ties" else "platt"
+        self.calibration: AnyCalibration = fit_calibration(self.u, self.y, method, float((self.y > 0).mean()))
         self.odds = log_odds(self.u, self.calibration)
         groups = ScoreGroups.of(self.u, self.y, self.odds)
         assert groups is not None

@@ -229,7 +229,7 @@ class ShiftCounter:
     def add_scores(self, scores: FloatArray) -> None:
         """Count further rows by the score of the whole model, shape (n_added,), or (n_added, n_classes)."""
         self._n_scored += len(scores)
-        of_models = scores.reshape(len(scores), -1).T
+        of_models = scores.reshape(len(scores), len(self._scores)).T
         for place, (distribution, values) in enumerate(zip(self._scores, of_models, strict=True)):
             if distribution is not None:
                 self._of_scores[place] += distribution.count(values)

@@ -128,6 +128,19 @@ def test_a_sentence_names_the_columns_that_have_shifted_the_largest_first() -> N
     assert text == "shift since the training: CSI of each column below 0.1"
 
 
+def test_of_several_classes_the_largest_psi_counts() -> None:
+    rng = np.random.default_rng(3)
+    of_classes = [NumberDistribution.of(rng.normal(size=500)) for _ in range(3)]
+    counter = ShiftCounter(Distributions(score=of_classes[0]), of_classes)
+    counter.add_scores(np.empty((0, 3)))
+    assert counter.shift.psi is None
+    scores = rng.normal([0, 0, 2], 1, (2000, 3))
+    for part in (scores[:300], scores[300:]):
+        counter.add_scores(part)
+    assert counter.shift.n_scored == 2000
+    assert counter.shift.psi == psi(of_classes[2].counts, of_classes[2].count(scores[:, 2]))
+
+
 def test_a_model_without_distributions_reports_nothing() -> None:
     counter = ShiftCounter(None)
     counter.add(features({"x": np.zeros(2000)}))

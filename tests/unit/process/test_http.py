@@ -2,12 +2,14 @@
 
 import asyncio
 import time
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.http_parser import DeflateBuffer
 
 from trilateral.common.base.errors import ConfigError, PeerError
 from trilateral.common.base.roles import Role
@@ -43,6 +45,15 @@ async def test_each_loopback_address_answers(address: str) -> None:
         assert {name: answer.headers[name] for name in http.HEADERS} == http.HEADERS
 
 
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "localhost.evil.example", "localhost]evil.example", "[::1]evil.example", "127.0.0.1:80:80"],
+)
+async def test_a_request_under_another_name_is_refused(host: str) -> None:
+    async with served() as (session, url), session.post(f"{url}/echo", json=1, headers={"Host": host}) as answer:
+        assert answer.status == 421
+
+
 async def test_an_unexpected_error_is_answered_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
     async with served() as (session, url), session.get(f"{url}/fail") as answer:
         assert answer.status == 500
@@ -72,13 +83,17 @@ async def test_a_request_that_does_not_arrive_is_ended(monkeypatch: pytest.Monke
         assert answer.status == 408
 
 
-async def test_a_body_that_cannot_be_decompressed_is_refused() -> None:
-    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+async def test_a_compressed_body_is_refused_and_not_decompressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def decompress(self: DeflateBuffer, chunk: bytes, size: int) -> None:
+        pytest.fail("decompressed a body of unknown length")
+
+    monkeypatch.setattr(DeflateBuffer, "feed_data", decompress)
+    headers = {"Content-Type": "application/json", "Content-Encoding": "deflate"}
     async with (
         served() as (session, url),
-        session.post(f"{url}/echo", data=b"{}", headers=headers, compress=False) as answer,
+        session.post(f"{url}/echo", data=zlib.compress(b" " * 10**6), headers=headers) as answer,
     ):
-        assert answer.status == 400
+        assert answer.status == 415
 
 
 async def test_a_caller_that_hangs_up_is_no_unexpected_error(caplog: pytest.LogCaptureFixture) -> None:

@@ -276,6 +276,18 @@ def test_an_unknown_job_is_refused_with_the_way_out(tmp_path: Path, role: Role) 
         report_html(config, f"../{JOB}")
 
 
+def test_a_penalty_that_was_chosen_by_auc_is_shown_with_the_auc_of_all(tmp_path: Path) -> None:
+    configs = write_job(tmp_path)
+    path = JobFolder(configs[Role.GUEST].state, JOB).model
+    model = load_model(path)
+    search = [each.model_copy(update={"auc": 0.71, "auc_error": 0.02}) for each in model.search]
+    save_model(path, model.model_copy(update={"search": search}))
+    parsed = Parsed(report_html(configs[Role.GUEST], JOB))
+    assert "AUC of 2 penalties on the folds. The highest is 0.71." in parsed.text
+    assert "log loss std. error AUC std. error columns choice" in parsed.text
+    assert "0.50000 0.01000 0.71000 0.02000 3.0 chosen" in parsed.text
+
+
 def test_a_model_of_classes_has_a_section_for_each_and_hides_small_counts(tmp_path: Path) -> None:
     configs = write_job(tmp_path)
     for role in PARTIES:
