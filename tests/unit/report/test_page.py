@@ -294,10 +294,15 @@ def test_a_model_of_classes_has_a_section_for_each_and_hides_small_counts(tmp_pa
         path = JobFolder(configs[role].state, JOB).model
         model = load_model(path)
         part = ClassPart(**{name: getattr(model, name) for name in ClassPart.model_fields})
+        few = part.model_copy(
+            update={
+                "evaluation_sets": [each.model_copy(update={"score_groups": None}) for each in part.evaluation_sets]
+            }
+        )
         names = ["own", MARKUP, "free"] if role is Role.GUEST else None
         classes = Classes.model_validate(
             {
-                "parts": [part] * 3,
+                "parts": [part, part, few],
                 "names": names,
                 "calibration": {"method": "normalised", "reason": "the dataset says so"} if names else None,
                 "metrics": {
@@ -321,6 +326,7 @@ def test_a_model_of_classes_has_a_section_for_each_and_hides_small_counts(tmp_pa
         assert len(parsed.ids) == len(set(parsed.ids))
         if role is Role.GUEST:
             assert "own 300 < 10 20 0.700" in parsed.text
+            assert parsed.text.count("These rows have no charts") == 1
 
 
 def test_a_report_of_a_million_rows_is_not_larger(pages: dict[str, str]) -> None:
