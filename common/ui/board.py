@@ -419,11 +419,12 @@ def _summary(told: RoundSummary) -> dict[str, Any]:
 
 def _work(line: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a line of this process's own history says, without what the page does not show."""
-    shown = {name: line[name] for name in ("round", "attempt", "loss", "seconds") if name in line}
+    shown = {name: line[name] for name in ("round", "attempt", "seconds") if name in line}
+    shown["loss"] = _finite(line.get("loss"))
     evaluation = line.get("evaluation") or {}
     for direction in ("sent", "received"):
         shown[direction] = sum(kind.get("bytes", 0) for kind in line.get(direction, {}).values())
-    return shown | {name: evaluation[name] for name in ("log_loss", "auc") if name in evaluation}
+    return shown | {name: _finite(evaluation[name]) for name in ("log_loss", "auc") if name in evaluation}
 
 
 def _finite(number: float | None) -> float | None:
