@@ -105,14 +105,14 @@ def _of_classes(model: PartyModel, classes: Classes) -> list[Section | None]:
     metrics = classes.metrics
     if metrics is not None:
         rows = [
-            (name, *(f"{n:,}" if n >= MIN_ROWS else f"< {MIN_ROWS}" for n in counts), number(auc, 3))
+            (name, *map(_in_tens, counts), number(auc, 3))
             for name, counts, auc in zip(names, metrics.confusion, metrics.auc, strict=True)
         ]
         table = Table(
             "Hold-out rows of each class, by the class with the highest probability",
             ("class", *names, "AUC"),
             rows,
-            note="AUC: of the class against the rest.",
+            note="Rounded to tens. AUC: of the class against the rest.",
         )
         sections.append(Section("quality", "Classes", [table]))
     for place, (name, part) in enumerate(zip(names, model.parts, strict=True), 1):
@@ -121,6 +121,11 @@ def _of_classes(model: PartyModel, classes: Classes) -> list[Section | None]:
         quality = [_class_quality(each, prefix) for each in evaluated_sets(part)[:1]]
         sections.append(Section(of_class.name, of_class.title, [*quality, *of_class.blocks]))
     return sections
+
+
+def _in_tens(n: int) -> str:
+    """Return a count so that a small one does not follow from the others, the number of all rows and the accuracy."""
+    return f"{round(n, -1):,}" if n >= MIN_ROWS else f"< {MIN_ROWS}"
 
 
 def _class_quality(each: Evaluated, prefix: str) -> Block:
