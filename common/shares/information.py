@@ -408,38 +408,41 @@ def deal_slopes(
     opened = {role: Masks.of(slopes, role, rounds[role], first_row, n_rows) for role in sessions}
     host, guest = opened.values()
     n_even, n_odd = halves(slopes.n_values(len(masks[0]), len(masks[1])))
-    for_guest, for_host = (np.empty((n, n_rows // GROUP, GROUP), np.uint64) for n in (n_even, n_odd))
-    values = [(for_guest, for_host)[number % 2][number // 2] for number in range(n_even + n_odd)]
+    # Corrections take the place of the streams: memory that is new for each block costs more than the dealing.
+    for_guest = kernels.stream(keys.host_round, Purpose.DEALT_SLOPES, first_row, n_rows, n_even)
+    for_host = kernels.stream(keys.guest_round, Purpose.DEALT_SLOPES, first_row, n_rows, n_odd)
+    planes = for_guest.reshape(n_even, -1, GROUP), for_host.reshape(n_odd, -1, GROUP)
+
+    def correct(number: int, value: Elements) -> None:
+        plane = planes[number % 2][number // 2]
+        np.subtract(value, plane, out=plane)
+
     K = slopes.fmt.n_terms
     for k, (cos, sin) in enumerate(waves(r.reshape(-1, GROUP), K)):
-        values[2 * k][:] = rounded(cos, WAVE_BITS - slopes.wave_bits)
-        values[2 * k + 1][:] = rounded(sin, WAVE_BITS - slopes.wave_bits)
-    values[2 * K][:] = r.reshape(-1, GROUP)
+        correct(2 * k, rounded(cos, WAVE_BITS - slopes.wave_bits))
+        correct(2 * k + 1, rounded(sin, WAVE_BITS - slopes.wave_bits))
+    correct(2 * K, r.reshape(-1, GROUP))
     for at, e, cut in (
         (2 * K + 1, host.e + guest.e, slopes.cut),
         (2 * K + 3, host.e_d + guest.e_d, slopes.residual_cut),
     ):
-        np.right_shift(e, np.uint64(cut), out=values[at])
-        np.left_shift(e >> _TOP, np.uint64(64 - cut), out=values[at + 1])
+        correct(at, e >> np.uint64(cut))
+        correct(at + 1, e >> _TOP << np.uint64(64 - cut))
     if host.unweighted is not None:
         weight_masks = kernels.stream(keys.guest_session, Purpose.WEIGHTS, first_row, n_rows, 1)
         for at, mask in enumerate(host.unweighted, 2 * K + 5):
-            np.multiply(weight_masks.reshape(-1, GROUP), mask, out=values[at])
+            correct(at, weight_masks.reshape(-1, GROUP) * mask)
     at = slopes.n_first
     for role, other in ((Role.HOST, Role.GUEST), (Role.GUEST, Role.HOST)):
-        V = values[at : at + n_columns[role]]
+        V = scaled(U[role], opened[other].g)
+        for number, product in enumerate(V, at):
+            correct(number, product)
         at += n_columns[role]
-        for column, product in enumerate(V):
-            np.multiply(grouped(U[role], n_columns[role])[:, column], opened[other].g, out=product)
         add_products(U[role], V, sums.of(role))
         kernels.add_products(fine[role], opened[other].g_d.ravel(), sums.gradient[role])
     receiver = Role.GUEST if opener is Role.HOST else Role.HOST
     add_cross(U[receiver], masks_of_products(rounds[opener], first_row, n_rows, n_columns[opener]), sums, opener)
-    of_host = kernels.stream(keys.host_round, Purpose.DEALT_SLOPES, first_row, n_rows, n_even)
-    of_guest = kernels.stream(keys.guest_round, Purpose.DEALT_SLOPES, first_row, n_rows, n_odd)
-    for_host -= of_guest.reshape(for_host.shape)
-    for_guest -= of_host.reshape(for_guest.shape)
-    return for_host.ravel(), for_guest.ravel()
+    return for_host, for_guest
 
 
 def masks_of_products(key: bytes, first_row: int, n_rows: int, n_columns: int) -> Elements:

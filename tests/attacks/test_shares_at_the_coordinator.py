@@ -253,7 +253,7 @@ def test_parties_that_compute_different_coefficients_send_the_coordinator_nothin
             role.clear()
 
     def off_by_one(values: Any, n_terms: int) -> Any:
-        made = waves(values, n_terms)
+        made = list(waves(values, n_terms))
         if role == [Role.HOST]:
             made[3][0][0, 0] += 2**26
         return made
