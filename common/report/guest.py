@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from trilateral.common.data.model.calibration import InterceptOnly, Uncalibrated
 from trilateral.common.data.model.distributions import LARGE
-from trilateral.common.data.model.model_file import Classes, PartyModel
+from trilateral.common.data.model.model_file import Classes, PartyModel, is_by_auc
 from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 from trilateral.common.report import charts
 from trilateral.common.report.bins import bins_section
@@ -153,12 +153,14 @@ def search_section(model: PartyModel) -> Section | None:
     if not model.search:
         return None
     search = model.search
+    by_auc = is_by_auc(search)
     rows = [
         (
             number(each.l1, 6),
             number(each.l2, 6),
             number(each.loss, 5),
             number(each.standard_error, 5),
+            *((number(each.auc, 5), number(each.auc_error, 5)) if by_auc else ()),
             number(each.n_terms, 1),
             "chosen" if each.chosen else "",
         )
@@ -177,7 +179,7 @@ def search_section(model: PartyModel) -> Section | None:
             ),
             Table(
                 f"Cross-validation with {model.job.folds} folds",
-                ("l1", "l2", "log loss", "std. error", "columns", "choice"),
+                ("l1", "l2", "log loss", "std. error", *(("AUC", "std. error") if by_auc else ()), "columns", "choice"),
                 rows,
                 n_texts=0,
                 note="Columns: training columns of both parties with a weight other than 0, as a mean over the folds.",

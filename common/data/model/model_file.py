@@ -2,6 +2,7 @@
 
 import hashlib
 import platform
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -124,6 +125,11 @@ class ComparedPenaltyRow(Settings):
     """Training columns of both parties with a weight other than 0, without the intercept: the mean over the folds."""
     chosen: bool
     """Whether the model has this penalty."""
+
+
+def is_by_auc(search: Sequence[ComparedPenaltyRow]) -> bool:
+    """Return whether a job chose its penalty by the AUC on the folds."""
+    return any(each.auc is not None for each in search)
 
 
 class PartyModel(Settings):

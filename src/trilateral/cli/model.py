@@ -100,13 +100,12 @@ def export(
     config: ConfigOption = None,
 ) -> None:
     """Write a part for other programs: its weights, or everything that computes its scores."""
-    from trilateral.common.base.files import write_whole
+    from trilateral.common.base.files import check_new, write_whole
     from trilateral.common.data.model.model_file import load_model
 
     with public_errors():
         part = load_model(_find(model, config)).one(of_class)
-        if out.exists():
-            raise ConfigError(f"--out {out}: the file exists: choose another name, or remove the file")
+        check_new(out, "--out")
         content = _written(part, format_)
         try:
             write_whole(out, content)
@@ -160,7 +159,7 @@ def scorecard(
     from rich.console import Console
 
     from trilateral.cli.bins import print_scorecard
-    from trilateral.common.base.files import write_whole
+    from trilateral.common.base.files import check_new, write_whole
     from trilateral.common.data.model.model_file import load_model
     from trilateral.common.data.model.scorecard import (
         Scale,
@@ -176,8 +175,7 @@ def scorecard(
         if out is not None:
             if out.suffix not in {".csv", ".json"}:
                 raise ConfigError(f"--out {out}: the name must end in .csv or .json")
-            if out.exists():
-                raise ConfigError(f"--out {out}: the file exists: choose another name, or remove the file")
+            check_new(out, "--out")
             text = scorecard_csv(rows) if out.suffix == ".csv" else scorecard_json(part, scale, rows)
             try:
                 write_whole(out, text)

@@ -19,7 +19,7 @@ from trilateral.common.config.job import JobConfig, ProtocolName, Sgd
 from trilateral.common.cost.arrays import place_arrays
 from trilateral.common.cost.constants import MEASURED, load_constants
 from trilateral.common.cost.estimate import Estimate, Machines, estimate_job
-from trilateral.common.cost.workload import Traffic, Workload
+from trilateral.common.cost.workload import INFERENCE_ROUNDS, Traffic, Workload
 
 CONSTANTS = load_constants()
 PROTOCOLS: tuple[ProtocolName, ...] = ("paillier", "shares")
@@ -119,6 +119,16 @@ def test_an_estimate_adds_up(size: tuple[ProtocolName, int, int, int]) -> None:
     assert found.bytes == sum(cost.received_bytes for cost in found.processes.values())
 
 
+def test_a_choice_by_auc_costs_the_scores_of_each_penalty() -> None:
+    options: dict[str, Any] = {"folds": 5, "search": [{"l2": 0.1}, {"l2": 0.01}, {"l2": 0.001}]}
+    by_loss, by_auc = (workload("shares", 100_000, choose=choose, **options) for choose in ("log_loss", "auc"))
+    plain, found = estimated(by_loss, mbit=100.0), estimated(by_auc, mbit=100.0)
+    assert found.bytes - plain.bytes == 3 * 8 * 100_000
+    assert found.processes[HOST].sent_bytes - plain.processes[HOST].sent_bytes == 3 * 8 * 100_000
+    assert found.bytes == sum(phase.bytes for phase in found.phases)
+    assert found.seconds > plain.seconds
+
+
 def test_a_slow_line_takes_as_long_as_the_bytes_of_its_busiest_direction() -> None:
     work = workload("shares", 1_000_000)
     found = estimated(work, 64, mbit=1.0)
@@ -190,6 +200,11 @@ def test_an_algorithm_with_batches_counts_the_rounds_of_all_epochs() -> None:
     work = workload("shares", 100_000, algorithm=Sgd(), batch=10_000, epochs=5)
     assert (work.rounds, work.round_rows) == (50, 10_000)
     assert work.training().all < 60 * workload("shares", 10_000).round().all + work.exchange().all
+
+
+def test_standard_errors_cost_more_rounds() -> None:
+    without, inference = (workload("shares", 100_000, inference=asked) for asked in (False, True))
+    assert inference.rounds - without.rounds == INFERENCE_ROUNDS
 
 
 def test_too_many_rows_are_refused() -> None:
