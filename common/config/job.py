@@ -61,6 +61,10 @@ class Lbfgs(Settings):
 MAX_PENALTIES = 100
 """Maximum number of penalties of a job."""
 
+INFERENCE_TOLERANCE = 1e-9
+"""Default of `JobConfig.tolerance` with `inference`: standard errors are then right to 5e-5 on the credit data sets.
+With 1e-5, they are off by 1e-3 to 3e-3, and the training has five rounds fewer."""
+
 
 class Penalty(Settings):
     """Strengths of the penalty l1 ||beta||_1 + l2/2 ||beta||^2 of one fit."""
@@ -139,7 +143,8 @@ class JobConfig(Settings):
     tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-5
     """When to stop early, as a difference of the loss. `sgd` and `sqn` stop when the mean losses of two consecutive
     epochs differ by less than this. `lbfgs` stops when its loss is estimated to be within this of the minimum; early
-    in a training that estimate is only good for whitened columns."""
+    in a training that estimate is only good for whitened columns. With `inference`, the default is 1e-9, because
+    standard errors belong to the point at which the training stops."""
     l2: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """Strength lambda of the L2 penalty, lambda/2 ||beta||^2, where beta are the weights of the standardised features.
     The default, 0, means no penalty. The intercept is never penalised."""
@@ -267,6 +272,14 @@ class JobConfig(Settings):
     def n_fits(self) -> int:
         """How often the job fits a model: for each penalty once without each fold, and once on all training rows."""
         return 1 if self.folds is None else len(self.penalties) * self.folds + 1
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tighten_default(cls, options: Any) -> Any:
+        """Let a job with standard errors stop nearer to the minimum, unless it has a tolerance of its own."""
+        if isinstance(options, dict) and options.get("inference") is True and "tolerance" not in options:
+            return options | {"tolerance": INFERENCE_TOLERANCE}
+        return options
 
     @model_validator(mode="after")
     def _check(self) -> "JobConfig":

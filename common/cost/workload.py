@@ -17,6 +17,8 @@ from trilateral.common.shares.format import Format
 
 TYPICAL_ROUNDS = {"paillier": 6, "shares": 7}
 """Rounds of `lbfgs` on whitened columns with a tolerance of 1e-6 (benchmarks/credit.py)."""
+INFERENCE_ROUNDS = 8
+"""With `inference`, five rounds to a tolerance of 1e-9, and a step that takes as long as three rounds."""
 ROUNDS_OF_A_FIT = 3
 """Rounds for each fit of a cross-validation, its loss on the fold included (benchmarks/search.py)."""
 ELEMENT_BYTES = 8
@@ -61,7 +63,7 @@ class Workload:
         if rows > MAX_TOTAL:
             raise ConfigError(f"{rows:,} rows are too many for a job: the most are {MAX_TOTAL:,}")
         if job.algorithm.name == "lbfgs":
-            typical = min(TYPICAL_ROUNDS[job.protocol], job.epochs)
+            typical = min(TYPICAL_ROUNDS[job.protocol] + INFERENCE_ROUNDS * job.inference, job.epochs)
             if job.folds is not None:
                 typical = ROUNDS_OF_A_FIT * job.n_fits
             return cls(job, rows, columns, rounds or job.n_models * typical, rows)

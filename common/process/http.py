@@ -42,7 +42,7 @@ STOP_SECONDS = 3.0
 IDLE_SECONDS = 75.0
 """How long a connection stays open between requests."""
 MAX_CONNECTIONS = 128
-"""Further connections are closed at once."""
+"""Further connections are closed at once, and under TLS after their handshake."""
 HANDSHAKE_SECONDS = 10.0
 """How long a TLS handshake may take. Before its end, the caller has no identity."""
 CONTENT_POLICY = "Content-Security-Policy"
@@ -142,6 +142,8 @@ async def serving_http(
         logger=_QUIET,
         keepalive_timeout=IDLE_SECONDS,
         shutdown_timeout=STOP_SECONDS,
+        # The library decompresses megabytes, and lets nothing else run, before it knows that a body is too long.
+        auto_decompress=False,
     )
     await runner.setup()
     try:
@@ -172,6 +174,8 @@ async def json_body(request: web.Request) -> Any:
     # A form of a page cannot send this type without the server's permission, which no answer gives.
     if request.content_type != "application/json":
         raise HttpRefusalError(415, "send JSON, with Content-Type: application/json")
+    if "Content-Encoding" in request.headers:
+        raise HttpRefusalError(415, "send JSON without compression, and without Content-Encoding")
     try:
         async with asyncio.timeout(BODY_SECONDS):
             body = await request.read()
@@ -180,7 +184,7 @@ async def json_body(request: web.Request) -> Any:
     except TimeoutError:
         raise HttpRefusalError(408, f"the request has not arrived within {BODY_SECONDS:g} s") from None
     except (OSError, web.RequestPayloadError):
-        raise HttpRefusalError(400, "the request has ended too early, or cannot be decompressed") from None
+        raise HttpRefusalError(400, "the request has ended too early") from None
     try:
         return from_json(body, allow_inf_nan=False)
     except ValueError:

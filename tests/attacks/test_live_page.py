@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -22,6 +23,7 @@ from tests.support.certificates import (
 from tests.support.live_page import ServedPage, guest_settings, page_events, serving_page
 from tests.support.waiting import eventually
 from trilateral.common.config.process import ProcessConfig
+from trilateral.common.observe.audit_page import AuditPage
 from trilateral.common.process import http
 from trilateral.common.rpc.certificates import Identity, load_certificates
 from trilateral.common.rpc.pinning import client_tls
@@ -272,6 +274,34 @@ async def test_connections_beyond_the_maximum_are_closed(
                 return False
 
         await eventually(is_open)
+
+
+async def test_pages_that_have_gone_leave_no_work_behind(
+    tmp_path: Path, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_read = 0
+    may_end = threading.Event()
+
+    def read(*arguments: Any, **options: Any) -> AuditPage:
+        nonlocal n_read
+        n_read += 1
+        may_end.wait(30)
+        return AuditPage((), None)
+
+    monkeypatch.setattr(page, "read_audit_page", read)
+    async with serving_page(guest_settings(tmp_path)) as served:
+        host, port = served.url.removeprefix("http://").split(":")
+        for _ in range(20):
+            _, writer = await asyncio.open_connection(host, int(port))
+            writer.write(f"GET /api/audit HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            await asyncio.sleep(0.01)
+            writer.close()
+        await eventually(lambda: n_read == 1)
+        await asyncio.sleep(0.1)
+        may_end.set()
+        async with session.get(f"{served.url}/api/audit") as answer:
+            assert answer.status == 200
+        assert n_read == 2
 
 
 # --- names that are paths or markup

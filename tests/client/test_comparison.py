@@ -107,12 +107,17 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
         (trilateral.calibration_drift, (p, p.rename(index={"b": "c"})), trilateral.DataError, "misses some"),
         (trilateral.calibration_drift, (p, p.iloc[:1]), trilateral.DataError, "other rows than the scores"),
         (trilateral.calibration_drift, (p + 1, p), trilateral.DataError, "outside 0 to 1"),
+        (trilateral.calibration_drift, (p, p), trilateral.DataError, "other than True and False, 0 and 1, or -1 and 1"),
+        (trilateral.calibration_drift, (p, pd.Series([1, 2], p.index)), trilateral.DataError, "give True for the rows"),
+        (trilateral.calibration_drift, (p, pd.Series(["yes", "no"], p.index)), trilateral.DataError, "not numbers$"),
+        (trilateral.compare_scores, (p, p, p), trilateral.DataError, "`labels` has values other than"),
         (trilateral.compare_scores, (p, p.rename(index={"b": "a"})), trilateral.DataError, "repeats an entry"),
         (trilateral.compare_scores, (p.iloc[:0], p.iloc[:0]), trilateral.DataError, "no rows"),
         (model.shift, ([1],), TypeError, "frame: expected a pandas DataFrame"),
         (model.shift, (TABLE.iloc[:0],), trilateral.DataError, "no rows to compare"),
         (model.score_shift, ([1],), TypeError, "scores: expected a pandas Series"),
         (model.score_shift, (p * np.nan,), trilateral.DataError, "not finite"),
+        (model.score_shift, (p.astype(object).replace(0.2, "a value"),), trilateral.DataError, "not numbers$"),
         (model.compare, ("churn",), TypeError, "other: expected a Model"),
     ]
     for call, arguments, kind, said in wrong:

@@ -196,22 +196,25 @@ def print_comparison(first: PartyModel, second: PartyModel, console: Console) ->
         console.print(quality)
 
 
-def compare_scores(first: Path, second: Path, labels: tuple[str, DatasetConfig] | None) -> ScoresOfTwo:
+def compare_scores(
+    first: Path, second: Path, labels: tuple[str, DatasetConfig] | None, of_class: str | None = None
+) -> ScoresOfTwo:
     """Compare the scores of two models on the same rows.
 
     Args:
         first: file of scores by the first model.
         second: file of scores by the second model.
         labels: name and settings of a table with the labels of the rows; without, there is no AUC.
+        of_class: in models of several classes, the class whose scores are compared.
 
     Raises:
         ConfigError, DataError: a file or the labels cannot be used.
     """
-    _, (a, b) = read_scores((first, second))
+    _, (a, b) = read_scores((first, second), of_class=of_class)
     auc = None
     if labels is not None:
         name, dataset = labels
-        rows = read_labelled_scores((first, second), dataset, name)
+        rows = read_labelled_scores((first, second), dataset, name, of_class)
         auc = compare_auc(rows.scores[0], rows.scores[1], rows.labels)
     return ScoresOfTwo(len(a), score_psi(a, b), auc)
 

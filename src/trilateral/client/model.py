@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from trilateral.client.comparison import Stability
+from trilateral.client.comparison import Stability, numbers_of
 from trilateral.client.errors import wrong_type
 from trilateral.common.base.errors import ConfigError, DataError
 from trilateral.common.base.html import facts_html
@@ -328,7 +328,7 @@ class Model:
                 "the model file has no distribution of the score: only the guest's part of a model with enough hold-out"
                 " rows has one"
             )
-        values = np.asarray(scores, np.float64)
+        values = numbers_of(scores, "scores")
         if not len(values) or not np.isfinite(values).all():
             raise DataError("`scores` has no rows, or some that are not finite")
         expected = distribution.counts
@@ -376,7 +376,7 @@ class Model:
             Probabilities with the same index, shape (n_rows,).
 
         Raises:
-            DataError: this is the host's part.
+            DataError: this is the host's part, or a score is not a number.
             TypeError: `scores` is not a Series.
         """
         if not isinstance(scores, pd.Series):
@@ -384,4 +384,5 @@ class Model:
         calibration = self._part.calibration
         if calibration is None:
             raise DataError("the host's part of a model has no calibration: only the guest can compute probabilities")
-        return pd.Series(calibrate(np.asarray(scores, np.float64), calibration), index=scores.index, name="probability")
+        probabilities = calibrate(numbers_of(scores, "scores"), calibration)
+        return pd.Series(probabilities, index=scores.index, name="probability")

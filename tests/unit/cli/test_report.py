@@ -61,6 +61,7 @@ def test_a_model_file_needs_no_configuration(folder: Path, tmp_path: Path) -> No
         (["--dataset", "april"], "datasets has no april"),
         (["--scores", "nothing.csv"], "there is no file of scores"),
         (["--out", "taken.html"], "the file exists"),
+        (["--out", "."], "this is a folder: name a file in it"),
         (["--out", "taken.html/report.html"], "cannot be written"),
     ],
 )

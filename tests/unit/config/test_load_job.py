@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trilateral.common.base.errors import ConfigError
-from trilateral.common.config.job import JobConfig, Lbfgs, Sqn
+from trilateral.common.config.job import INFERENCE_TOLERANCE, JobConfig, Lbfgs, Sqn
 from trilateral.common.config.load import load_job
 
 MINIMAL = "name: first\ndataset: credit\n"
@@ -186,6 +186,15 @@ def test_inference_needs_the_maximum_of_the_likelihood(lines: str, way_out: str,
     job_file.write_text(f"name: churn\ndataset: credit\nprotocol: shares\ninference: true\n{lines}\n")
     with pytest.raises(ConfigError, match=way_out):
         load_job(job_file)
+
+
+def test_a_job_with_standard_errors_stops_nearer_to_the_minimum_unless_it_says_where(job_file: Path) -> None:
+    with_errors = MINIMAL + "protocol: shares\ninference: true\n"
+    job_file.write_text(with_errors)
+    assert load_job(job_file).tolerance == INFERENCE_TOLERANCE < JobConfig(name="job", dataset="data").tolerance
+    job_file.write_text(with_errors + "tolerance: 1e-4\n")
+    job = load_job(job_file)
+    assert job.tolerance == JobConfig.model_validate(job.model_dump()).tolerance == 1e-4
 
 
 def test_shares_measure_no_curvature(job_file: Path) -> None:

@@ -19,7 +19,7 @@ from trilateral.common.config.job import JobConfig, ProtocolName, Sgd
 from trilateral.common.cost.arrays import place_arrays
 from trilateral.common.cost.constants import MEASURED, load_constants
 from trilateral.common.cost.estimate import Estimate, Machines, estimate_job
-from trilateral.common.cost.workload import Traffic, Workload
+from trilateral.common.cost.workload import INFERENCE_ROUNDS, Traffic, Workload
 
 CONSTANTS = load_constants()
 PROTOCOLS: tuple[ProtocolName, ...] = ("paillier", "shares")
@@ -200,6 +200,11 @@ def test_an_algorithm_with_batches_counts_the_rounds_of_all_epochs() -> None:
     work = workload("shares", 100_000, algorithm=Sgd(), batch=10_000, epochs=5)
     assert (work.rounds, work.round_rows) == (50, 10_000)
     assert work.training().all < 60 * workload("shares", 10_000).round().all + work.exchange().all
+
+
+def test_standard_errors_cost_more_rounds() -> None:
+    without, inference = (workload("shares", 100_000, inference=asked) for asked in (False, True))
+    assert inference.rounds - without.rounds == INFERENCE_ROUNDS
 
 
 def test_too_many_rows_are_refused() -> None:

@@ -25,11 +25,15 @@ from tests.support.finished_job import (
     table_of,
     write_job,
 )
+from trilateral.common.base.errors import ConfigError, DataError
+from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.model_file import Classes, ClassPart, load_model, save_model
 from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.journal import JOURNAL, Journal
 from trilateral.common.report.page import report_html
 
 
@@ -245,6 +249,43 @@ def test_a_penalty_that_was_chosen_by_auc_is_shown_with_the_auc_of_all(tmp_path:
     assert "AUC of 2 penalties on the folds. The highest is 0.71." in parsed.text
     assert "log loss std. error AUC std. error columns choice" in parsed.text
     assert "0.50000 0.01000 0.71000 0.02000 3.0 chosen" in parsed.text
+
+
+@pytest.mark.parametrize("role", [Role.HOST, Role.COORDINATOR])
+def test_a_stopped_job_has_a_report_of_what_is_known(tmp_path: Path, role: Role) -> None:
+    config = write_job(tmp_path)[role]
+    folder = JobFolder(config.state, JOB)
+    folder.model.unlink(missing_ok=True)
+    folder.history.rename(folder.unfinished_history)
+    journal = Journal(config.state, role, 30)
+    journal.add(bytes.fromhex(RUN), JobConfig(name=JOB, dataset="people", l2=0.375))
+    journal.set_outcome(bytes.fromhex(RUN), Outcome.STOPPED, f"an operator has stopped it: {MARKUP}")
+    journal.close()
+    parsed = Parsed(report_html(config, JOB))
+    assert f"stopped: an operator has stopped it: {MARKUP}" in parsed.text
+    assert "0.375" in parsed.text
+    assert {"training", "disclosures", "settings"} <= set(_sections(parsed))
+    assert ("this process has no result" in parsed.text.lower()) == (role is Role.HOST)
+
+
+def test_a_damaged_journal_or_another_run_in_it_does_not_change_the_report_of_a_model(tmp_path: Path) -> None:
+    config = write_job(tmp_path)[Role.HOST]
+    journal = Journal(config.state, Role.HOST, 30)
+    journal.add(bytes(16), JobConfig(name=JOB, dataset="people"))
+    journal.set_outcome(bytes(16), Outcome.FAILED, "the other run failed")
+    journal.close()
+    assert "the other run failed" not in report_html(config, JOB)
+    (config.state / JOURNAL).write_bytes(b"no database" * 100)
+    assert "Terms and weights" in report_html(config, JOB)
+
+
+@pytest.mark.parametrize("role", Role)
+def test_an_unknown_job_is_refused_with_the_way_out(tmp_path: Path, role: Role) -> None:
+    config = write_job(tmp_path)[role]
+    with pytest.raises(DataError, match="knows no job nosuch: name a job that has begun"):
+        report_html(config, "nosuch")
+    with pytest.raises(ConfigError, match="no name of a job: to name a file or a folder, leave out --config"):
+        report_html(config, f"../{JOB}")
 
 
 def test_a_model_of_classes_has_a_section_for_each_and_hides_small_counts(tmp_path: Path) -> None:
