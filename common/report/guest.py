@@ -33,6 +33,7 @@ from trilateral.common.report.model_sections import (
     weight_remarks,
 )
 from trilateral.common.report.quality import (
+    TOO_FEW,
     Evaluated,
     calibration_section,
     evaluated_sets,
@@ -116,24 +117,24 @@ def _of_classes(model: PartyModel, classes: Classes) -> list[Section | None]:
         sections.append(Section("quality", "Classes", [table]))
     for place, (name, part) in enumerate(zip(names, model.parts, strict=True), 1):
         prefix = f"class-{place}-"
-        drawn = []
-        for each in evaluated_sets(part)[:1]:
-            if each.groups is not None:
-                drawn = _class_charts(each, prefix)
         of_class = terms_section(part, prefix=prefix, title=f"Class {name} against the rest")
-        blocks: list[Block] = [Charts(drawn), *of_class.blocks] if drawn else [*of_class.blocks]
-        sections.append(Section(of_class.name, of_class.title, blocks))
+        quality = [_class_quality(each, prefix) for each in evaluated_sets(part)[:1]]
+        sections.append(Section(of_class.name, of_class.title, [*quality, *of_class.blocks]))
     return sections
 
 
-def _class_charts(each: Evaluated, prefix: str) -> list[Chart]:
+def _class_quality(each: Evaluated, prefix: str) -> Block:
     groups, auc = each.groups, each.metrics.auc
     if groups is None:
-        return []
-    return [
-        Chart(f"{prefix}roc", "ROC curve", lambda axes: charts.draw_roc(axes, groups, auc=auc), height=SQUARE),
-        Chart(f"{prefix}scores", "Scores by label", lambda axes: charts.draw_distribution(axes, groups), height=SQUARE),
-    ]
+        return Text(TOO_FEW)
+    return Charts(
+        [
+            Chart(f"{prefix}roc", "ROC curve", lambda axes: charts.draw_roc(axes, groups, auc=auc), height=SQUARE),
+            Chart(
+                f"{prefix}scores", "Scores by label", lambda axes: charts.draw_distribution(axes, groups), height=SQUARE
+            ),
+        ]
+    )
 
 
 def _class_figures(classes: Classes | None) -> list[Figure]:

@@ -171,7 +171,15 @@ def read_path(path: Path) -> JobFiles:
         DataError: a file cannot be read.
     """
     if path.is_dir():
-        path = path / (BINS if (path / BINS).exists() and not (path / MODEL).exists() else MODEL)
+        files = [path / name for name in (MODEL, BINS) if (path / name).exists()]
+        if not files:
+            raise DataError(
+                f"the folder {path} has no {MODEL} or {BINS}: for a job without a result, or at the coordinator, give"
+                " the name of the job and --config"
+            )
+        path = files[0]
+    elif not path.exists():
+        raise DataError(f"there is no file {path}: if this is the name of a job, give --config too")
     model, bins, digest = _read_result(path)
     source = model or bins
     assert source is not None  # noqa: S101 (one of the two was read)

@@ -12,6 +12,9 @@ has room for so many, so the parties round: each sends its share plus a mask e_1
 OFFSET, and from dealt shares of the upper bits of e and of its top bit each gets a share of T, which is c W with
 `slope_bits` bits. T is off by less than one unit, and right on average.
 
+The columns of the information are those of the rounds. If sample weights have fraction bits, those are rounded so
+coarsely that the parties exchange others under masks of the attempt: see `information_scale`.
+
 **Opened slopes.** The parties open o = T - g, with a mask g = g_1 + g_2 of which A knows g_1, B knows g_2, and C knows
 both. What is left of a party's own block is a sum of products of which somebody knows both factors, or which are dealt
 in shares: V_A = g_2 U_A and V_B = g_1 U_B, a value for each column of a row.
@@ -65,7 +68,7 @@ from trilateral.common.shares import kernels
 from trilateral.common.shares.format import OFFSET, PERIOD_BITS, WAVE_BITS, WEIGHT_ROOM, Format, cover
 from trilateral.common.shares.kernels import Columns, DealerKeys, Weights
 from trilateral.common.shares.keys import Purpose
-from trilateral.common.shares.layout import GROUP, grouped
+from trilateral.common.shares.layout import GROUP, grouped, pad
 from trilateral.common.shares.reference import Elements, digest_of, rounded, waves
 from trilateral.common.shares.series import COEF_BITS
 
@@ -81,6 +84,9 @@ MAX_PERIODS = 62
 """The scores u of the step must be below so many periods P."""
 MAX_RESIDUAL_BITS = 30
 _MAX_WIDE_RESIDUAL = 56
+_TYPICAL_FOURTH_BITS = 3
+_SCALE_BITS, _MIN_SLOPE_BITS = range(5, 14), 8
+"""The scales for the information that are considered, and the fewest bits of T."""
 _MEAN_SQUARE_BITS = 4
 """Bits of the mean square of sample weights, at most 16."""
 _TOP = np.uint64(63)
@@ -88,13 +94,25 @@ _TOP = np.uint64(63)
 
 @dataclass(frozen=True)
 class SlopeFormat:
-    """The public numbers of the slopes of a job."""
+    """The public numbers of the slopes of a job. See `of`."""
 
     fmt: Format
     n_train: int
     """Training rows."""
     fourth_bits: int
     """Ceiling of log2 of the largest mean of x^4 over the training rows, of the columns of both parties."""
+    column_scale: int
+    """What the columns of the information are multiplied by before they are rounded."""
+
+    @classmethod
+    def of(cls, fmt: Format, n_train: int, fourth_bits: int) -> "SlopeFormat":
+        """Return the numbers of a job."""
+        return cls(fmt, n_train, fourth_bits, column_scale=information_scale(fmt, n_train))
+
+    @property
+    def has_own_columns(self) -> bool:
+        """Whether the columns of the information are not those of the rounds."""
+        return self.column_scale != self.fmt.column_scale
 
     @property
     def _room(self) -> int:
@@ -114,7 +132,7 @@ class SlopeFormat:
     @property
     def slope_bits(self) -> int:
         """Fraction bits of T."""
-        return 64 - self._room - (self.n_train * self.fmt.column_scale**2 - 1).bit_length()
+        return 64 - self._room - (self.n_train * self.column_scale**2 - 1).bit_length()
 
     @property
     def cut(self) -> int:
@@ -124,7 +142,7 @@ class SlopeFormat:
     @property
     def sum_bits(self) -> float:
         """Fraction bits of a sum."""
-        return 2 * self.fmt.f_x + self.slope_bits
+        return 2 * math.log2(self.column_scale) + self.slope_bits
 
     @cached_property
     def coef(self) -> tuple[int, ...]:
@@ -221,8 +239,23 @@ class SlopeFormat:
         c W (x_j + r_j)(x_k + r_k) for W = 1/4, and with sample weights for their largest root mean square.
         """
         weight = 2.0 ** (_MEAN_SQUARE_BITS / 2) if self.fmt.weighted else 1.0
-        of_columns = weight / 4 * math.sqrt(2 * n_padded / 6) / self.fmt.column_scale
+        of_columns = weight / 4 * math.sqrt(2 * n_padded / 6) / self.column_scale
         return math.hypot(self.dropped(n_padded), of_columns)
+
+
+@cache
+def information_scale(fmt: Format, n_train: int) -> int:
+    """Return what the columns of the information are multiplied by before they are rounded.
+
+    The scale of the rounds leaves room for the fraction bits of sample weights. If that at least doubles the noise of
+    the information, its columns have another scale.
+    """
+    n_padded = pad(n_train)
+    formats = [SlopeFormat(fmt, n_train, _TYPICAL_FOURTH_BITS, 1 << bits) for bits in _SCALE_BITS]
+    best = min((each for each in formats if each.slope_bits >= _MIN_SLOPE_BITS), key=lambda each: each.noise(n_padded))
+    of_rounds = replace(best, column_scale=fmt.column_scale)
+    is_worth_it = fmt.weighted and of_rounds.noise(n_padded) >= 2 * best.noise(n_padded)
+    return best.column_scale if is_worth_it else fmt.column_scale
 
 
 def _term_variance(wave_bits: int, g: int) -> Fraction:
@@ -239,7 +272,7 @@ def _drop(slopes: SlopeFormat, n_padded: int) -> int:
     if slopes.fmt.weighted:
         variance *= 1 << _MEAN_SQUARE_BITS
     variance = variance / 4 ** (slopes.wide_bits - slopes.slope_bits) + Fraction(1, 6)
-    return cover(variance * (n_padded << slopes.fourth_bits) * slopes.fmt.column_scale**4)
+    return cover(variance * (n_padded << slopes.fourth_bits) * slopes.column_scale**4)
 
 
 @cache
@@ -357,9 +390,13 @@ def deal_slopes(
     sessions = {Role.HOST: keys.host_session, Role.GUEST: keys.guest_session}
     rounds = {Role.HOST: keys.host_round, Role.GUEST: keys.guest_round}
     n_columns = {Role.HOST: len(masks[0]), Role.GUEST: len(masks[1])}
+    own_columns = rounds, Purpose.INFORMATION_COLUMNS
     U, fine = (
-        {role: kernels.stream(of[role], Purpose.COLUMNS, first_row, n_rows, n_columns[role]) for role in sessions}
-        for of in (sessions, rounds)
+        {role: kernels.stream(of[role], purpose, first_row, n_rows, n_columns[role]) for role in sessions}
+        for of, purpose in (
+            own_columns if slopes.has_own_columns else (sessions, Purpose.COLUMNS),
+            (rounds, Purpose.COLUMNS),
+        )
     )
     nothing = np.zeros(0, np.uint64)
     r = np.zeros(n_rows, np.uint64)
@@ -371,38 +408,41 @@ def deal_slopes(
     opened = {role: Masks.of(slopes, role, rounds[role], first_row, n_rows) for role in sessions}
     host, guest = opened.values()
     n_even, n_odd = halves(slopes.n_values(len(masks[0]), len(masks[1])))
-    for_guest, for_host = (np.empty((n, n_rows // GROUP, GROUP), np.uint64) for n in (n_even, n_odd))
-    values = [(for_guest, for_host)[number % 2][number // 2] for number in range(n_even + n_odd)]
+    # Corrections take the place of the streams: memory that is new for each block costs more than the dealing.
+    for_guest = kernels.stream(keys.host_round, Purpose.DEALT_SLOPES, first_row, n_rows, n_even)
+    for_host = kernels.stream(keys.guest_round, Purpose.DEALT_SLOPES, first_row, n_rows, n_odd)
+    planes = for_guest.reshape(n_even, -1, GROUP), for_host.reshape(n_odd, -1, GROUP)
+
+    def correct(number: int, value: Elements) -> None:
+        plane = planes[number % 2][number // 2]
+        np.subtract(value, plane, out=plane)
+
     K = slopes.fmt.n_terms
     for k, (cos, sin) in enumerate(waves(r.reshape(-1, GROUP), K)):
-        values[2 * k][:] = rounded(cos, WAVE_BITS - slopes.wave_bits)
-        values[2 * k + 1][:] = rounded(sin, WAVE_BITS - slopes.wave_bits)
-    values[2 * K][:] = r.reshape(-1, GROUP)
+        correct(2 * k, rounded(cos, WAVE_BITS - slopes.wave_bits))
+        correct(2 * k + 1, rounded(sin, WAVE_BITS - slopes.wave_bits))
+    correct(2 * K, r.reshape(-1, GROUP))
     for at, e, cut in (
         (2 * K + 1, host.e + guest.e, slopes.cut),
         (2 * K + 3, host.e_d + guest.e_d, slopes.residual_cut),
     ):
-        np.right_shift(e, np.uint64(cut), out=values[at])
-        np.left_shift(e >> _TOP, np.uint64(64 - cut), out=values[at + 1])
+        correct(at, e >> np.uint64(cut))
+        correct(at + 1, e >> _TOP << np.uint64(64 - cut))
     if host.unweighted is not None:
         weight_masks = kernels.stream(keys.guest_session, Purpose.WEIGHTS, first_row, n_rows, 1)
         for at, mask in enumerate(host.unweighted, 2 * K + 5):
-            np.multiply(weight_masks.reshape(-1, GROUP), mask, out=values[at])
+            correct(at, weight_masks.reshape(-1, GROUP) * mask)
     at = slopes.n_first
     for role, other in ((Role.HOST, Role.GUEST), (Role.GUEST, Role.HOST)):
-        V = values[at : at + n_columns[role]]
+        V = scaled(U[role], opened[other].g)
+        for number, product in enumerate(V, at):
+            correct(number, product)
         at += n_columns[role]
-        for column, product in enumerate(V):
-            np.multiply(grouped(U[role], n_columns[role])[:, column], opened[other].g, out=product)
         add_products(U[role], V, sums.of(role))
         kernels.add_products(fine[role], opened[other].g_d.ravel(), sums.gradient[role])
     receiver = Role.GUEST if opener is Role.HOST else Role.HOST
     add_cross(U[receiver], masks_of_products(rounds[opener], first_row, n_rows, n_columns[opener]), sums, opener)
-    of_host = kernels.stream(keys.host_round, Purpose.DEALT_SLOPES, first_row, n_rows, n_even)
-    of_guest = kernels.stream(keys.guest_round, Purpose.DEALT_SLOPES, first_row, n_rows, n_odd)
-    for_host -= of_guest.reshape(for_host.shape)
-    for_guest -= of_host.reshape(for_guest.shape)
-    return for_host.ravel(), for_guest.ravel()
+    return for_host, for_guest
 
 
 def masks_of_products(key: bytes, first_row: int, n_rows: int, n_columns: int) -> Elements:

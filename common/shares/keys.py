@@ -46,6 +46,8 @@ class Purpose(IntEnum):
     """A party's shares of half of the values that are dealt for that step. Round, party and coordinator."""
     SLOPE_COLUMNS = 13
     """M: masks of the products of slopes and columns, of the party that opens them. Round, party and coordinator."""
+    INFORMATION_COLUMNS = 14
+    """U for the information, if its columns are not those of the rounds. Round, party and coordinator."""
 
 
 def pair_seed(first: bytes, second: bytes) -> bytes:

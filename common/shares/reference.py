@@ -3,6 +3,7 @@
 Arrays of rows have the shape (n_rows / 8, 8) here, and tables (n_rows / 8, n_columns, 8).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -285,8 +286,8 @@ def wave_table() -> NDArray[np.int32]:
     return table
 
 
-def waves(values: Elements, n_terms: int) -> list[tuple[Integers, Integers]]:
-    """Return cos and sin of 2 pi k v / 2^PERIOD_BITS for k = 1 and up, as integers with WAVE_BITS fraction bits.
+def waves(values: Elements, n_terms: int) -> Iterator[tuple[Integers, Integers]]:
+    """Yield cos and sin of 2 pi k v / 2^PERIOD_BITS for k = 1 and up, as integers with WAVE_BITS fraction bits.
 
     The first wave is the product of one from a table, for the upper half of the angle, and one from two terms of
     Taylor's series for the lower half; the others follow by multiplication. The error stays below 3e-8.
@@ -301,11 +302,11 @@ def waves(values: Elements, n_terms: int) -> list[tuple[Integers, Integers]]:
     high_cos, high_sin = upper[..., 0], upper[..., 1]
     cos_1 = (high_cos * low_cos - high_sin * low_sin + half) >> WAVE_BITS
     sin_1 = (high_cos * low_sin + high_sin * low_cos + half) >> WAVE_BITS
-    waves = [(cos_1, sin_1)]
+    cos, sin = cos_1, sin_1
+    yield cos, sin
     for _ in range(1, n_terms):
-        cos, sin = waves[-1]
-        waves.append(((cos * cos_1 - sin * sin_1 + half) >> WAVE_BITS, (cos * sin_1 + sin * cos_1 + half) >> WAVE_BITS))
-    return waves
+        cos, sin = (cos * cos_1 - sin * sin_1 + half) >> WAVE_BITS, (cos * sin_1 + sin * cos_1 + half) >> WAVE_BITS
+        yield cos, sin
 
 
 def digest_of(hashes: Elements) -> bytes:

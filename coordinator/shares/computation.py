@@ -127,7 +127,7 @@ class SharesComputation:
         self._phase = phase
         self._information: InformationPlan | None = None
         if job.inference:
-            slopes = SlopeFormat(self._fmt, n_train, max(each.fourth_bits for each in sizes.values()))
+            slopes = SlopeFormat.of(self._fmt, n_train, max(each.fourth_bits for each in sizes.values()))
             self._information = InformationPlan.of(slopes, self._rows, n_columns[Role.HOST], n_columns[Role.GUEST])
         self._step: InformationOpening | None = None
         """The open attempt at the step of inference."""

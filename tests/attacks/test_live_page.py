@@ -276,6 +276,30 @@ async def test_connections_beyond_the_maximum_are_closed(
         await eventually(is_open)
 
 
+async def test_callers_without_a_certificate_hold_few_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "MAX_HANDSHAKES", 3)
+    monkeypatch.setattr(http, "HANDSHAKE_SECONDS", 1.0)
+    authority = root_without_limit()
+    settings = over_tls(tmp_path, authority)
+    alice = make_identity(authority, "alice.example.org")
+    async with serving_page(settings, certificates=load_certificates(ProcessConfig.model_validate(settings))) as served:
+        host, port = served.url.removeprefix("https://").split(":")
+        silent = [await asyncio.open_connection(host, int(port)) for _ in range(6)]
+        ends = [asyncio.create_task(reader.read()) for reader, _ in silent]
+        done, _ = await asyncio.wait(ends, timeout=0.5)
+        assert len(done) == 3
+
+        async def is_open() -> bool:
+            return await status_for(served, alice, authority) == 200
+
+        await eventually(is_open)
+        for _, writer in silent:
+            writer.close()
+        await asyncio.gather(*ends, return_exceptions=True)
+
+
 async def test_pages_that_have_gone_leave_no_work_behind(
     tmp_path: Path, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,7 +157,7 @@ def test_eight_bits_more_than_the_noise_are_dropped_from_the_gradient_of_inferen
     n_train: int, weight_bits: int | None
 ) -> None:
     """Its residual has more bits than those of the rounds. The noise is measured at a score of 0, too."""
-    slopes, n_rows = SlopeFormat(Format.of(n_train, 12, weight_bits), n_train, 0), 4096
+    slopes, n_rows = SlopeFormat.of(Format.of(n_train, 12, weight_bits), n_train, 0), 4096
     keys = {Role.HOST: bytes(16), Role.GUEST: bytes([1] * 16)}
     dealer = DealerKeys(bytes([2] * 16), bytes([3] * 16), *keys.values())
     one_each = np.zeros(1, np.uint64), np.zeros(1, np.uint64)
@@ -253,7 +253,7 @@ def test_parties_that_compute_different_coefficients_send_the_coordinator_nothin
             role.clear()
 
     def off_by_one(values: Any, n_terms: int) -> Any:
-        made = waves(values, n_terms)
+        made = list(waves(values, n_terms))
         if role == [Role.HOST]:
             made[3][0][0, 0] += 2**26
         return made

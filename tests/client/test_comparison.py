@@ -53,6 +53,29 @@ def test_the_shift_of_columns_and_scores_is_that_of_the_command(tmp_path: Path) 
     assert path.score_shift(path.score(TABLE)).psi < 0.05
 
 
+def test_a_session_compares_a_dataset_and_loads_the_model_of_a_class(tmp_path: Path) -> None:
+    path = trained(tmp_path, [1.0, 0.0, 0.0, 2.0, 0.3, 0.3], classes=["own", "rent", "free"])
+    job = tmp_path / "state/jobs/churn"
+    job.mkdir(parents=True)
+    path.rename(job / "model.json")
+    rows = TABLE.assign(age=TABLE["age"] + 1)
+    rows.to_csv(tmp_path / "march.csv", index=False)
+    (tmp_path / "guest.yaml").write_text(
+        "{role: guest, plaintext: true, listen: 127.0.0.1:1, state: state, datasets: {march: {path: march.csv}},"
+        " peers: {host: 127.0.0.1:2, coordinator: 127.0.0.1:3}}"
+    )
+    with trilateral.connect(tmp_path / "guest.yaml") as session:
+        table = session.shift("churn", "march")
+        rent = session.model("churn", of_class="rent")
+        assert session.model("churn", of_class="2").coefficients().equals(rent.coefficients())
+        with pytest.raises(trilateral.PolicyError, match="no dataset named april"):
+            session.shift("churn", "april")
+        with pytest.raises(trilateral.ConfigError, match="name one of them, with --class or `of_class`"):
+            session.model("churn")
+    pd.testing.assert_frame_equal(table, rent.shift(rows))
+    assert table["csi"]["age"] > 0.25
+
+
 def test_probabilities_are_compared_with_labels_in_any_order() -> None:
     p = pd.Series(np.clip(RNG.random(N), 0.02, 0.98), index=TABLE["id"])
     labels = pd.Series(RNG.random(N) < p.to_numpy(), index=TABLE["id"])

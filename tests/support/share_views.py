@@ -9,7 +9,7 @@ minus one number of one stream, so the difference of two runs is added to that n
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from hashlib import shake_256
 from threading import get_ident
 from typing import Any
@@ -241,7 +241,7 @@ class Transcript:
         self.fmt = Format.of(n_train, offer.max_score, challenge.weight_bits)
         plan = RowPlan.of(Batches.of(offer, n_train), 0)
         self.information = InformationPlan.of(
-            SlopeFormat(self.fmt, n_train, 0), plan, self.n_columns[Role.HOST], self.n_columns[Role.GUEST]
+            SlopeFormat.of(self.fmt, n_train, 0), plan, self.n_columns[Role.HOST], self.n_columns[Role.GUEST]
         )
         self.begun = {each.key: each for each in traffic if isinstance(each, BeginRound)}
         self.draws = self._draws(traffic)
@@ -335,7 +335,10 @@ class Transcript:
                 return
             case Kind.FINE_COLUMNS, _:
                 n = self.n_columns[sender]
-                parts = [(Purpose.COLUMNS, n, 0, n)]
+                tables = np.split(piece.elements, len(piece.elements) // (n * piece.n_rows))
+                for purpose, table in zip((Purpose.COLUMNS, Purpose.INFORMATION_COLUMNS), tables, strict=False):
+                    yield from self._of_rows(replace(piece, elements=table), dealer, [(purpose, n, 0, n)])
+                return
             case Kind.MASKED_SLOPES, _:
                 parts = [(Purpose.SLOPES, self.information.slopes.n_masks(sender), first, 1) for first in (0, 2)]
             case kind, _ if kind in SLOPE_MASKS:

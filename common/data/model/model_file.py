@@ -30,7 +30,7 @@ from trilateral.common.data.model.classes import (
     fit_class_map,
     measure_classes,
 )
-from trilateral.common.data.model.distributions import Distributions, NumberDistribution
+from trilateral.common.data.model.distributions import NO_DISTRIBUTIONS, Distributions, NumberDistribution
 from trilateral.common.data.model.inference import Inference, fit_of, infer
 from trilateral.common.data.party_data import PreparedData
 from trilateral.common.data.preprocessing import Preprocessing
@@ -386,6 +386,17 @@ class PartyModel(Settings):
         score = own.pop("score_distribution")
         distributions = self.distributions and self.distributions.model_copy(update={"score": score})
         return self.model_copy(update=own | {"distributions": distributions, "classes": None})
+
+    @property
+    def known_distributions(self) -> Distributions:
+        """The distributions of the columns and of the score.
+
+        Raises:
+            DataError: an earlier release wrote the file, without any.
+        """
+        if self.distributions is None:
+            raise DataError(NO_DISTRIBUTIONS)
+        return self.distributions
 
     @property
     def score_distribution(self) -> NumberDistribution | None:

@@ -85,7 +85,7 @@ from trilateral.common.protocol.shares.session import SESSION, StreamKeys, draw_
 from trilateral.common.protocol.shares.tables import ScalarT, SectionOrder, Table, measure, round_columns
 from trilateral.common.shares import kernels
 from trilateral.common.shares.format import MODEL_FRACTION_BITS, Format
-from trilateral.common.shares.information import FINE_SCALE, SlopeFormat, n_packed
+from trilateral.common.shares.information import FINE_SCALE, SlopeFormat, information_scale, n_packed
 from trilateral.common.shares.kernels import Weights
 from trilateral.common.shares.keys import SEED_BYTES, Purpose
 from trilateral.common.shares.layout import BLOCK_ROWS, GROUP, ROWS, grouped, pad, untile
@@ -218,7 +218,7 @@ class SharesArithmetic(ABC):
         early_from_peer, widest = {Kind.MASKED_SCORES: early, Kind.WEIGHTS: len(self._coef)}, 1
         if self._job.inference:
             # A block at most; see `InformationStep`.
-            early_from_peer[Kind.FINE_COLUMNS], widest = BLOCK_ROWS, MAX_INFERENCE_COLUMNS
+            early_from_peer[Kind.FINE_COLUMNS], widest = BLOCK_ROWS, 2 * MAX_INFERENCE_COLUMNS
         return {
             self.peer: VectorBounds(from_peer, early_from_peer, widest, n_further=1),
             Role.COORDINATOR: VectorBounds(
@@ -292,7 +292,12 @@ class SharesArithmetic(ABC):
             self._peers = self._make_table(np.uint64, peer.n_columns)
             """The other party's masked columns."""
             self._fine = self._make_table(np.int32, self._n_own if self._job.inference else 0)
-            """This party's own columns for the step of inference, rounded more finely."""
+            """This party's own columns for the gradient of the step of inference, rounded more finely."""
+            self._information_scale = information_scale(self._fmt, self._n_train) if self._job.inference else None
+            if self._information_scale == self._fmt.column_scale:
+                self._information_scale = None
+            self._information = self._make_table(np.int32, 0 if self._information_scale is None else self._n_own)
+            """Those for the information, unless they are those of the rounds."""
             order = SectionOrder(self._rows, self._scratch)
             self._prepare_exchange(order)
             self._round_columns(order)
@@ -364,6 +369,8 @@ class SharesArithmetic(ABC):
             self._own.append(rows, tile)
             if self._job.inference:
                 self._fine.append(rows, round_columns(values, rows.n_rows, FINE_SCALE, random))
+            if self._information_scale is not None:
+                self._information.append(rows, round_columns(values, rows.n_rows, self._information_scale, random))
             self._use_own(number, rows, tile)
             report_progress(Stage.PREPARING, rows.end, self._rows.n_rows)
 
@@ -447,13 +454,14 @@ class SharesArithmetic(ABC):
                 f"the coordinator began the step of inference for fourth powers of {asked.fourth_bits} bits, but the"
                 f" {self.role} has reported {self._fourth_bits}"
             )
-        slopes = SlopeFormat(self._fmt, self._n_train, asked.fourth_bits)
+        slopes = SlopeFormat.of(self._fmt, self._n_train, asked.fourth_bits)
         return InformationStep(
             asked.key,
             InformationPlan.of(slopes, self._rows, self._n_host, self._n_guest),
             work,
             read=partial(self._read, model=0),
             read_fine=self._fine.__getitem__,
+            read_information=self._information.__getitem__,
             peer=self.peer,
             mask_key=self._parties.of(asked.key),
             phase=self._phase,

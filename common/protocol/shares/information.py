@@ -18,7 +18,7 @@ to the coordinator, masked by a stream that only the parties have, and without t
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
@@ -101,6 +101,11 @@ class InformationPlan:
         return {Role.HOST: n_odd, Role.GUEST: n_even}
 
     @property
+    def n_exchanged(self) -> int:
+        """How many times the parties exchange each column in the step."""
+        return 1 + self.slopes.has_own_columns
+
+    @property
     def n_sums(self) -> int:
         """Numbers that each party sends to the coordinator."""
         n_columns = self.n_host + self.n_guest
@@ -109,7 +114,7 @@ class InformationPlan:
     @cached_property
     def block_rows(self) -> int:
         """Rows of a block: so many that a block of no kind has more than `PIECE_ELEMENTS`."""
-        widest = max(*self.n_dealt.values(), self.n_host, self.n_guest)
+        widest = max(*self.n_dealt.values(), self.n_exchanged * max(self.n_host, self.n_guest))
         return min(BLOCK_ROWS, max(ROWS, PIECE_ELEMENTS // widest // ROWS * ROWS))
 
     @property
@@ -143,6 +148,20 @@ class InformationPlan:
         return self.slopes.gradient_drop(self.n_rows)
 
 
+@dataclass(frozen=True, eq=False)
+class _Columns:
+    """The columns of both parties of one block, those of the other party under its masks."""
+
+    fine: Tile = field(repr=False)
+    """This party's columns for the gradient."""
+    fine_peers: ElementVector = field(repr=False)
+    own: Tile = field(repr=False)
+    """This party's columns for the information."""
+    D: ElementVector = field(repr=False)
+    """The same under its masks."""
+    peers: ElementVector = field(repr=False)
+
+
 class InformationStep:
     """One attempt at the step.
 
@@ -152,6 +171,7 @@ class InformationStep:
         work: this party's keys and its shares of the point.
         read: returns this party's tables of some rows.
         read_fine: returns its own columns of some rows, multiplied by FINE_SCALE and rounded.
+        read_information: the same, multiplied by `SlopeFormat.column_scale`.
         peer: the other party.
         mask_key: of the streams of the attempt that only the parties have.
         phase: times the work.
@@ -165,6 +185,7 @@ class InformationStep:
         *,
         read: Callable[[RowRange], BlockTables],
         read_fine: Callable[[RowRange], Tile],
+        read_information: Callable[[RowRange], Tile],
         peer: Role,
         mask_key: bytes,
         phase: Phase,
@@ -174,6 +195,7 @@ class InformationStep:
         self._work = work
         self._read = read
         self._read_fine = read_fine
+        self._read_information = read_information
         self._peer = peer
         self._mask_key = mask_key
         self._phase = phase
@@ -187,7 +209,11 @@ class InformationStep:
         self._n_begun = self._n_done = self._n_reported = 0
         role = work.role
         n_peer = self._sums.of(peer).shape[0]
-        self._columns = {Kind.FINE_COLUMNS: n_peer, Kind.MASKED_SCORES: 1, Kind.DEALT_SLOPES: plan.n_dealt[role]}
+        self._columns = {
+            Kind.FINE_COLUMNS: n_peer * plan.n_exchanged,
+            Kind.MASKED_SCORES: 1,
+            Kind.DEALT_SLOPES: plan.n_dealt[role],
+        }
         """What this party receives: elements of a row by kind."""
         if work.fmt.weighted and role is Role.GUEST:
             self._columns |= {Kind.UNWEIGHTED_SLOPES: 1, Kind.UNWEIGHTED_RESIDUAL: 1}
@@ -270,10 +296,10 @@ class InformationStep:
 
     def _work_on(self, rows: RowRange) -> "_BlockWork":
         """Work on one block: yield what to send, and the kind of piece that is needed next."""
-        plan, work, role, sums = self._plan, self._work, self._work.role, self._sums
+        plan, role, sums = self._plan, self._work.role, self._sums
         slopes, n_rows, key = plan.slopes, rows.n_rows, self._work.round_key
-        tables, n_own = self._read(rows), sums.of(role).shape[0]
-        fine, fine_peers, z = yield from self._score(rows, n_own)
+        tables = self._read(rows)
+        columns, z = yield from self._score(tables)
         corrections = (yield Kind.DEALT_SLOPES).elements
         n_columns = plan.n_host, plan.n_guest
         dealt = DealtSlopes.of(slopes, role, key, corrections, rows.first, n_rows, n_columns)
@@ -302,32 +328,42 @@ class InformationStep:
         yield self._piece(Kind.ROUNDED_RESIDUAL, rows, own_residual)
         h = own + (yield Kind.ROUNDED_SLOPES).elements.reshape(-1, GROUP) + masks.g
         d = own_residual + (yield Kind.ROUNDED_RESIDUAL).elements.reshape(-1, GROUP) + masks.g_d
-        kernels.add_products(fine, d.ravel(), sums.gradient[role])
-        kernels.add_products(fine_peers, masks.g_d.ravel(), sums.gradient[self._peer])
-        D = kernels.mask(tables.own, work.session_key, Purpose.COLUMNS, rows.first, n_own)
-        own_products, other_products = scaled(tables.own, h), scaled(tables.peers, masks.g)
+        kernels.add_products(columns.fine, d.ravel(), sums.gradient[role])
+        kernels.add_products(columns.fine_peers, masks.g_d.ravel(), sums.gradient[self._peer])
+        own_products, other_products = scaled(columns.own, h), scaled(columns.peers, masks.g)
         own_V, other_V = dealt.V[role], dealt.V[self._peer]
-        add_block(tables.own, D, own_products, own_V, sums.of(role))
-        add_block(tables.peers, tables.peers, other_products, other_V, sums.of(self._peer))
+        add_block(columns.own, columns.D, own_products, own_V, sums.of(role))
+        add_block(columns.peers, columns.peers, other_products, other_V, sums.of(self._peer))
         if role is plan.opener:
             M = masks_of_products(key, rows.first, n_rows, plan.n_opened)
-            add_cross(tables.peers, M, sums, plan.opener)
+            add_cross(columns.peers, M, sums, plan.opener)
             yield self._piece(Kind.SLOPE_COLUMNS, rows, own_products + own_V - M)
             return
         theirs = other_products + other_V
         opened = (yield Kind.SLOPE_COLUMNS).elements.reshape(theirs.shape)
-        add_cross(tables.own, theirs + opened, sums, plan.opener)
+        add_cross(columns.own, theirs + opened, sums, plan.opener)
 
     def _score(
-        self, rows: RowRange, n_own: int
-    ) -> Generator["Envelope | Kind", ElementPiece, tuple[Tile, ElementVector, ElementVector]]:
-        """Return this party's fine columns of a block, those of the other party under masks, and z."""
-        fine, key, is_host = self._read_fine(rows), self._work.round_key, self._work.role is Role.HOST
-        yield self._piece(Kind.FINE_COLUMNS, rows, kernels.mask(fine, key, Purpose.COLUMNS, rows.first, n_own))
-        peers = (yield Kind.FINE_COLUMNS).elements
-        own = kernels.score_part(fine, peers, self._work.weights, (key, key), rows.first, offset=is_host)
-        yield self._piece(Kind.MASKED_SCORES, rows, own)
-        return fine, peers, own + (yield Kind.MASKED_SCORES).elements
+        self, tables: BlockTables
+    ) -> Generator["Envelope | Kind", ElementPiece, tuple["_Columns", ElementVector]]:
+        """Exchange the columns of a block; return them and z."""
+        work, rows = self._work, tables.rows
+        key, n_own = work.round_key, self._sums.of(work.role).shape[0]
+        fine, own, peers = self._read_fine(rows), tables.own, tables.peers
+        masked = kernels.mask(fine, key, Purpose.COLUMNS, rows.first, n_own)
+        if self._plan.slopes.has_own_columns:
+            own = self._read_information(rows)
+            D = kernels.mask(own, key, Purpose.INFORMATION_COLUMNS, rows.first, n_own)
+            yield self._piece(Kind.FINE_COLUMNS, rows, np.concatenate([masked, D]))
+            fine_peers, peers = np.split((yield Kind.FINE_COLUMNS).elements, 2)
+        else:
+            D = kernels.mask(own, work.session_key, Purpose.COLUMNS, rows.first, n_own)
+            yield self._piece(Kind.FINE_COLUMNS, rows, masked)
+            fine_peers = (yield Kind.FINE_COLUMNS).elements
+        is_host = work.role is Role.HOST
+        z = kernels.score_part(fine, fine_peers, work.weights, (key, key), rows.first, offset=is_host)
+        yield self._piece(Kind.MASKED_SCORES, rows, z)
+        return _Columns(fine, fine_peers, own, D, peers), z + (yield Kind.MASKED_SCORES).elements
 
     def _weigh(
         self, kind: Kind, tables: BlockTables, share: Elements, dealt: DealtSlopes, masks: Masks

@@ -11,9 +11,13 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError
 from trilateral.common.data.model import calibration_drift as by_labels
 from trilateral.common.data.model.comparison import AucComparison, compare_auc, score_psi
+from trilateral.common.data.model.distributions import Distributions, Shift, ShiftCounter, chance_psi
+from trilateral.common.data.model.scoring import count_shift
 
 if TYPE_CHECKING:
+    from trilateral.common.config.dataset import DatasetConfig
     from trilateral.common.data.model.calibration_drift import CalibrationDrift
+    from trilateral.common.data.model.model_file import PartyModel
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,26 @@ class ScoreComparison:
 
     psi: float
     auc: AucComparison | None
+
+
+def shift_of_table(model: "PartyModel", dataset: "DatasetConfig") -> pd.DataFrame:
+    """Compare the columns of a table with the training rows; see `shift_frame`.
+
+    Raises:
+        DataError: the model file has no distributions, or the table cannot be used.
+    """
+    distributions = model.known_distributions
+    counter = ShiftCounter(distributions)
+    count_shift(model, dataset, counter)
+    return shift_frame(distributions, counter.shift)
+
+
+def shift_frame(distributions: Distributions, shift: Shift) -> pd.DataFrame:
+    """Return the CSI of each column and its mean by chance, the largest first."""
+    chance = [chance_psi(distributions.columns[name].counts, shift.n_rows) for name in shift.csi]
+    index = pd.Index([*shift.csi], name="column")
+    table = pd.DataFrame({"csi": [*shift.csi.values()], "by_chance": chance}, index=index, dtype=np.float64)
+    return table.sort_values("csi", ascending=False, kind="stable")
 
 
 def numbers_of(values: "pd.Series[Any]", name: str) -> FloatVector:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from trilateral.client.comparison import Stability, numbers_of
+from trilateral.client.comparison import Stability, numbers_of, shift_frame
 from trilateral.client.errors import wrong_type
 from trilateral.common.base.errors import ConfigError, DataError
 from trilateral.common.base.html import facts_html
@@ -19,7 +19,7 @@ from trilateral.common.data.model.assessment import EvaluatedSet
 from trilateral.common.data.model.bin_figures import BinFigures, bin_alone, bin_figures
 from trilateral.common.data.model.calibration import calibrate
 from trilateral.common.data.model.comparison import pair_terms
-from trilateral.common.data.model.distributions import NO_DISTRIBUTIONS, Distributions, ShiftCounter, chance_psi, psi
+from trilateral.common.data.model.distributions import ShiftCounter, chance_psi, psi
 from trilateral.common.data.model.export import weights_of
 from trilateral.common.data.model.inference import Inference
 from trilateral.common.data.model.scorecard import CSV_COLUMNS, Scale, scorecard
@@ -299,14 +299,10 @@ class Model:
             raise wrong_type("frame", "a pandas DataFrame with the columns of `features`", frame)
         if frame.empty:
             raise DataError("there are no rows to compare with those of the training")
-        distributions, steps = self._distributions, self._part.steps
+        distributions, steps = self._part.known_distributions, self._part.steps
         counter = ShiftCounter(distributions)
         counter.add(read_frame(frame, steps.features, steps.texts, self._part.missing))
-        csi = counter.shift.csi
-        chance = [chance_psi(distributions.columns[name].counts, len(frame)) for name in csi]
-        index = pd.Index([*csi], name="column")
-        table = pd.DataFrame({"csi": [*csi.values()], "by_chance": chance}, index=index, dtype=np.float64)
-        return table.sort_values("csi", ascending=False, kind="stable")
+        return shift_frame(distributions, counter.shift)
 
     def score_shift(self, scores: "pd.Series[float]") -> Stability:
         """Compare scores with those of the hold-out rows.
@@ -322,7 +318,7 @@ class Model:
         """
         if not isinstance(scores, pd.Series):
             raise wrong_type("scores", "a pandas Series, such as the column `score` of a prediction", scores)
-        distribution = self._distributions.score
+        distribution = self._part.known_distributions.score
         if distribution is None:
             raise DataError(
                 "the model file has no distribution of the score: only the guest's part of a model with enough hold-out"
@@ -357,12 +353,6 @@ class Model:
             index=pd.Index([pair.term for pair in pairs], name="term"),
             dtype=np.float64,
         )
-
-    @property
-    def _distributions(self) -> Distributions:
-        if self._part.distributions is None:
-            raise DataError(NO_DISTRIBUTIONS)
-        return self._part.distributions
 
     def probabilities(self, scores: "pd.Series[float]") -> "pd.Series[float]":
         """Turn scores of both parties together into probabilities of the positive label.

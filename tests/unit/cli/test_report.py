@@ -78,6 +78,16 @@ def test_refusals_name_the_option(
     assert not (folder / "new.html").exists()
 
 
+def test_without_a_configuration_a_name_or_an_empty_folder_is_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for argument, says in (("first", "if this is the name of a job, give --config too"), (folder, "has no model.json")):
+        done = run(argument, "--out", tmp_path / "report.html")
+        assert done.exit_code == 1
+        assert says in " ".join(done.output.split())
+
+
 def test_the_host_has_no_scores_of_both_parties(folder: Path, tmp_path: Path) -> None:
     done = run(
         "first", "--config", folder / "host.yaml", "--scores", folder / "first.csv", "--out", tmp_path / "report.html"

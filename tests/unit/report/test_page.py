@@ -239,18 +239,6 @@ def test_a_model_file_of_an_older_release_has_figures_and_says_why_there_are_no_
         assert "threshold" not in _sections(parsed)
 
 
-def test_a_penalty_that_was_chosen_by_auc_is_shown_with_the_auc_of_all(tmp_path: Path) -> None:
-    configs = write_job(tmp_path)
-    path = JobFolder(configs[Role.GUEST].state, JOB).model
-    model = load_model(path)
-    search = [each.model_copy(update={"auc": 0.71, "auc_error": 0.02}) for each in model.search]
-    save_model(path, model.model_copy(update={"search": search}))
-    parsed = Parsed(report_html(configs[Role.GUEST], JOB))
-    assert "AUC of 2 penalties on the folds. The highest is 0.71." in parsed.text
-    assert "log loss std. error AUC std. error columns choice" in parsed.text
-    assert "0.50000 0.01000 0.71000 0.02000 3.0 chosen" in parsed.text
-
-
 @pytest.mark.parametrize("role", [Role.HOST, Role.COORDINATOR])
 def test_a_stopped_job_has_a_report_of_what_is_known(tmp_path: Path, role: Role) -> None:
     config = write_job(tmp_path)[role]
@@ -288,16 +276,33 @@ def test_an_unknown_job_is_refused_with_the_way_out(tmp_path: Path, role: Role) 
         report_html(config, f"../{JOB}")
 
 
+def test_a_penalty_that_was_chosen_by_auc_is_shown_with_the_auc_of_all(tmp_path: Path) -> None:
+    configs = write_job(tmp_path)
+    path = JobFolder(configs[Role.GUEST].state, JOB).model
+    model = load_model(path)
+    search = [each.model_copy(update={"auc": 0.71, "auc_error": 0.02}) for each in model.search]
+    save_model(path, model.model_copy(update={"search": search}))
+    parsed = Parsed(report_html(configs[Role.GUEST], JOB))
+    assert "AUC of 2 penalties on the folds. The highest is 0.71." in parsed.text
+    assert "log loss std. error AUC std. error columns choice" in parsed.text
+    assert "0.50000 0.01000 0.71000 0.02000 3.0 chosen" in parsed.text
+
+
 def test_a_model_of_classes_has_a_section_for_each_and_hides_small_counts(tmp_path: Path) -> None:
     configs = write_job(tmp_path)
     for role in PARTIES:
         path = JobFolder(configs[role].state, JOB).model
         model = load_model(path)
         part = ClassPart(**{name: getattr(model, name) for name in ClassPart.model_fields})
+        few = part.model_copy(
+            update={
+                "evaluation_sets": [each.model_copy(update={"score_groups": None}) for each in part.evaluation_sets]
+            }
+        )
         names = ["own", MARKUP, "free"] if role is Role.GUEST else None
         classes = Classes.model_validate(
             {
-                "parts": [part] * 3,
+                "parts": [part, part, few],
                 "names": names,
                 "calibration": {"method": "normalised", "reason": "the dataset says so"} if names else None,
                 "metrics": {
@@ -321,6 +326,7 @@ def test_a_model_of_classes_has_a_section_for_each_and_hides_small_counts(tmp_pa
         assert len(parsed.ids) == len(set(parsed.ids))
         if role is Role.GUEST:
             assert "own 300 < 10 20 0.700" in parsed.text
+            assert parsed.text.count("These rows have no charts") == 1
 
 
 def test_a_report_of_a_million_rows_is_not_larger(pages: dict[str, str]) -> None:

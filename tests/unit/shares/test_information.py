@@ -48,8 +48,9 @@ def information(
     sessions = {Role.HOST: KEYS.host_session, Role.GUEST: KEYS.guest_session}
     rounds = {Role.HOST: KEYS.host_round, Role.GUEST: KEYS.guest_round}
     rng = np.random.default_rng(1)
-    own = {role: tile(np.rint(X[role] * fmt.column_scale).astype(np.int32), N_ROWS) for role in PARTIES}
-    D = {role: kernels.mask(own[role], sessions[role], Purpose.COLUMNS, 0, n[role]) for role in PARTIES}
+    own = {role: tile(np.rint(X[role] * slopes.column_scale).astype(np.int32), N_ROWS) for role in PARTIES}
+    keys, purpose = (rounds, Purpose.INFORMATION_COLUMNS) if slopes.has_own_columns else (sessions, Purpose.COLUMNS)
+    D = {role: kernels.mask(own[role], keys[role], purpose, 0, n[role]) for role in PARTIES}
     fine = {role: tile(np.rint(X[role] * FINE_SCALE).astype(np.int32), N_ROWS) for role in PARTIES}
     fine_D = {role: kernels.mask(fine[role], rounds[role], Purpose.COLUMNS, 0, n[role]) for role in PARTIES}
     share = {role: np.frombuffer(rng.bytes(8 * len(w)), np.uint64) for role in (Role.HOST,)}
@@ -72,8 +73,8 @@ def information(
             opened=share[other[role]][parts[role]] - masks[role],
             other=share[role][parts[other[role]]],
         )
-        keys = rounds[role], rounds[role]
-        z += kernels.score_part(fine[role], fine_D[other[role]], weights, keys, 0, offset=role is Role.HOST)
+        pair = rounds[role], rounds[role]
+        z += kernels.score_part(fine[role], fine_D[other[role]], weights, pair, 0, offset=role is Role.HOST)
     streams = {role: Masks.of(slopes, role, rounds[role], 0, N_ROWS) for role in PARTIES}
     wide, residual, digests = {}, {}, set()
     for role in PARTIES:
@@ -158,7 +159,8 @@ def test_the_coordinator_reads_the_fisher_information_and_a_fine_gradient(
     max_score: int, opener: Role, weight_bits: int | None
 ) -> None:
     fmt = Format.of(N_ROWS, max_score, weight_bits)
-    slopes, (X, w) = SlopeFormat(fmt, N_ROWS, 3), columns(3, 2, fmt.column_scale)
+    slopes = SlopeFormat.of(fmt, N_ROWS, 3)
+    X, w = columns(3, 2, slopes.column_scale)
     c = None
     if weight_bits is not None:
         c = np.random.default_rng(3).integers(0, 8 << weight_bits, N_ROWS) / 2.0**weight_bits
@@ -180,9 +182,9 @@ def test_the_sums_stay_in_range_for_any_job() -> None:
     for n_rows in (1000, 24_000, 120_000, 10**6, 10**7):
         for bits in (None, 0, 6):
             fmt = Format.of(n_rows, 12, bits)
-            slopes = SlopeFormat(fmt, n_rows, 7)
+            slopes = SlopeFormat.of(fmt, n_rows, 7)
             largest_weight = 1 if bits is None else 64
-            assert n_rows * fmt.column_scale**2 * largest_weight * 2**slopes.slope_bits <= 2**64
+            assert n_rows * slopes.column_scale**2 * largest_weight * 2**slopes.slope_bits <= 2**64
             assert 0 < slopes.cut < 62
             assert slopes.drop(n_rows) < 60
             room = 0 if bits is None else 2
