@@ -29,7 +29,7 @@ help: ## Show this list
 demo: $(SET_UP) ## Train with three processes on this machine, and show the result
 	$(BIN)/trilateral demo
 
-test: $(SET_UP) ## Run all tests, with a worker for each processor
+test: $(SET_UP) ## Run all tests in parallel
 	$(BIN)/pytest -n auto --dist worksteal $(PYTEST_FLAGS)
 
 coverage: $(SET_UP) ## Run all tests, and check that they cover enough of the code
