@@ -53,9 +53,6 @@ from trilateral.coordinator.numpy_training import train_plain
 from trilateral.coordinator.plan import Observation
 from trilateral.host_party.machine import HostMachine
 
-pytestmark = pytest.mark.no_cover
-"""These sweeps reach no line that the other tests do not, and take twice as long while coverage is measured."""
-
 JOB = JobConfig(
     name="restarts",
     dataset="made",
@@ -246,6 +243,7 @@ SCHEDULES = {"seed": st.integers(0, 2**32), "cuts": st.lists(st.integers(1, 140)
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover  # It reaches no line that the others do not.
 @given(**SCHEDULES)
 @settings(max_examples=1000)
 def test_sessions_that_break_off_anywhere_lead_to_the_same_model(seed: int, cuts: list[int]) -> None:

@@ -36,9 +36,6 @@ from trilateral.common.protocol.messages import (
 )
 from trilateral.coordinator.numpy_training import train_plain
 
-pytestmark = pytest.mark.no_cover
-"""These sweeps reach no line that the other tests do not, and take twice as long while coverage is measured."""
-
 JOB = JobConfig(
     name="schedules", dataset="made", algorithm=Sqn(interval=2), batch=12, epochs=2, key_bits=384, slots=1, seed=1
 )
@@ -94,6 +91,7 @@ def run_shuffled(machines: dict[Role, Machine], chance: random.Random) -> tuple[
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover  # It reaches no line that the others do not.
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=700)
 def test_any_order_of_arrival_gives_the_same_model(seed: int) -> None:

@@ -34,9 +34,6 @@ from trilateral.common.protocol.messages import (
     RoundTimedOut,
 )
 
-pytestmark = pytest.mark.no_cover
-"""These sweeps reach no line that the other tests do not, and take twice as long while coverage is measured."""
-
 KEY = generate_private_key(384)
 """The jobs here have no key. The helpers ask for one."""
 LBFGS = make_job(epochs=5, evaluate_every=2)
