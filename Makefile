@@ -17,6 +17,9 @@ PROTOS := $(wildcard protos/trilateral/common/pb/v1/*.proto)
 # protoc searches the path for its mypy plugins.
 PROTOC = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iprotos
 
+# Without the files of bytecode, each of the hundreds of processes that tests start would compile the sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test coverage lint docs picture format protos lock sbom fuzz sanitize faults chaos network engine-faults soak browser r-oracle binning-oracle monitoring compose-test bench clean
 
@@ -26,7 +29,7 @@ help: ## Show this list
 demo: $(SET_UP) ## Train with three processes on this machine, and show the result
 	$(BIN)/trilateral demo
 
-test: $(SET_UP) ## Run all tests, with a worker for each processor
+test: $(SET_UP) ## Run all tests in parallel
 	$(BIN)/pytest -n auto --dist worksteal $(PYTEST_FLAGS)
 
 coverage: $(SET_UP) ## Run all tests, and check that they cover enough of the code

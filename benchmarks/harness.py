@@ -124,7 +124,8 @@ class Setup:
                 config["policy"] = {
                     "min_rows_per_equation": 0.001,
                     "min_columns_per_point": 0.001,
-                    "share_inference": True,
+                    "share_fold_scores": True,
+                    "max_scores_a_day": 10**9,
                 }
             if role is Role.GUEST:
                 config["datasets"][DATASET]["label"] = {"column": "label", "positive": "1", "negative": "0"}

@@ -331,6 +331,12 @@ def _compared(each: ComparedPenalty) -> str:
     )
 
 
+def told_evaluation(log_loss: float, auc: float | None) -> tuple[float, float | None]:
+    """Return the figures of an evaluation as a watcher is told them: with fewer digits, they say less about labels."""
+    return float(f"{log_loss:.5g}"), None if auc is None else round(auc, 4)
+
+
 def _described(evaluation: Evaluation, epochs: int) -> str:
-    auc = "" if evaluation.auc is None else f", AUC {evaluation.auc:.4f}"
-    return f"after epoch {epochs}, {_EVALUATED} {evaluation.log_loss:.5g}{auc}"
+    log_loss, auc = told_evaluation(evaluation.log_loss, evaluation.auc)
+    area = "" if auc is None else f", AUC {auc:.4f}"
+    return f"after epoch {epochs}, {_EVALUATED} {log_loss:.5g}{area}"

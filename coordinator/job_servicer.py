@@ -13,6 +13,7 @@ from trilateral.common.pb.v1 import jobs_pb2, jobs_pb2_grpc
 from trilateral.common.rpc.access import calling
 from trilateral.common.rpc.codec import parse_job
 from trilateral.common.rpc.interceptor import Context
+from trilateral.coordinator.job import told_evaluation
 from trilateral.coordinator.jobs import CoordinatorJobs
 
 
@@ -73,8 +74,10 @@ def _summary(line: dict[str, Any], *, shows_loss: bool) -> jobs_pb2.RoundSummary
         seconds=line["seconds"]["all"] - line["seconds"].get("setup", 0),
     )
     if shows_loss:
-        evaluated = line.get("evaluation", {})
-        for name, value in (("loss", line["loss"]), *((name, evaluated.get(name)) for name in ("log_loss", "auc"))):
-            if value is not None:
-                setattr(summary, name, value)
+        if line["loss"] is not None:
+            summary.loss = line["loss"]
+        if "evaluation" in line:
+            summary.log_loss, auc = told_evaluation(**line["evaluation"])
+            if auc is not None:
+                summary.auc = auc
     return summary

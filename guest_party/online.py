@@ -7,6 +7,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, TypeAlias, TypeVar
 
@@ -47,7 +48,7 @@ ANSWER_SECONDS = 10.0
 LIST_SECONDS = 600.0
 """How long the transfer of a list may take."""
 MAX_LIST_ROWS = 100_000_000
-"""Maximum number of rows of a host's list: 2.4 GB."""
+"""Maximum number of rows of a host's list: 2.4 GB, and 0.1 GB for each reason of a row."""
 MAX_REQUESTS = 64
 """Requests for scores in progress. Further ones are refused."""
 MAX_ID_CHARACTERS = 1000
@@ -147,6 +148,10 @@ class _Found:
 
     score: float = np.nan
     reasons: tuple[str, ...] = ()
+
+
+class _SeenError(Exception):
+    """The first part of a list has come, and the rest is not needed."""
 
 
 class _Kept(Generic[T]):
@@ -351,6 +356,9 @@ class OnlineScores:
         for _ in range(2):  # The host may have made a new list since.
             found = await part.host_list.get(form, lambda: self._fetch(part.model, form, dataset))
             if n_reasons > found.n_reasons:
+                if await self._is_replaced(part.model, form, dataset, found):
+                    part.host_list.forget(found)
+                    continue
                 raise DataError(
                     f"the host prepares {found.n_reasons} reasons of each row, and {n_reasons} are asked for: ask for"
                     " fewer, or the host raises `reasons` in `online.precompute`"
@@ -371,7 +379,53 @@ class OnlineScores:
             part.host_list.forget(found)
         raise PeerError("the host has replaced its list twice while it was asked: try again")
 
+    async def _is_replaced(self, model: PartyModel, form: Sequence[str], dataset: str, known: _HostList) -> bool:
+        """Ask whether the host has another list by now, without fetching it."""
+        is_replaced = False
+
+        def look(response: online_pb2.GetListResponse) -> None:
+            nonlocal is_replaced
+            is_replaced = response.list != known.id
+            raise _SeenError
+
+        with suppress(_SeenError):
+            await self._get_list(model, form, dataset, look)
+        return is_replaced
+
     async def _fetch(self, model: PartyModel, form: Sequence[str], dataset: str) -> _HostList:
+        pieces: list[bytes] = []
+        n_bytes = 0
+        about: tuple[bytes, int, tuple[str, ...]] | None = None
+
+        def take(response: online_pb2.GetListResponse) -> None:
+            nonlocal n_bytes, about
+            n_bytes += len(response.entries)
+            n_reasons = response.n_reasons
+            if n_reasons > MAX_REASONS:
+                raise ProtocolError(f"the host sends a list of {n_reasons} reasons: expected at most {MAX_REASONS}")
+            entry_bytes = ENTRY_BYTES + n_reasons
+            if not response.entries or not n_bytes <= response.n_rows * entry_bytes <= MAX_LIST_ROWS * entry_bytes:
+                raise ProtocolError(f"the host sends {n_bytes} bytes of a list of {response.n_rows} rows")
+            part = response.list, n_reasons, check_labels(response.labels)
+            about = about or part
+            if part != about:
+                raise ProtocolError("the host sends parts of several lists")
+            pieces.append(response.entries)
+
+        await self._get_list(model, form, dataset, take)
+        if about is None:
+            raise ProtocolError("the host sends no list")
+        name, n_reasons, labels = about
+        entries = await asyncio.to_thread(LabelledList, b"".join(pieces), n_reasons)
+        return _HostList(name, entries, n_reasons, labels)
+
+    async def _get_list(
+        self,
+        model: PartyModel,
+        form: Sequence[str],
+        dataset: str,
+        on_response: Callable[[online_pb2.GetListResponse], None],
+    ) -> None:
         request = online_pb2.GetListRequest(
             job=model.job.name,
             run_id=bytes.fromhex(model.run_id),
@@ -379,37 +433,16 @@ class OnlineScores:
             dataset=dataset,
             form=form,
         )
-        pieces: list[bytes] = []
-        n_bytes = 0
-
-        lists: set[tuple[bytes, int, tuple[str, ...]]] = set()
-
-        def take(response: online_pb2.GetListResponse) -> None:
-            nonlocal n_bytes
-            pieces.append(response.entries)
-            n_bytes += len(response.entries)
-            lists.add((response.list, response.n_reasons, check_labels(response.labels)))
-            entry_bytes = ENTRY_BYTES + min(response.n_reasons, MAX_REASONS)
-            if not 0 < n_bytes <= response.n_rows * entry_bytes <= MAX_LIST_ROWS * entry_bytes:
-                raise ProtocolError(f"the host sends {n_bytes} bytes of a list of {response.n_rows} rows")
-
         await collect_from_peer(
             self._host,
             Role.GUEST,
             f"/{PACKAGE}.OnlineService/GetList",
             request,
             response=online_pb2.GetListResponse,
-            on_response=take,
+            on_response=on_response,
             limits=self._limits,
             seconds=LIST_SECONDS,
         )
-        if len(lists) != 1:
-            raise ProtocolError("the host sends no list, or parts of several lists")
-        ((name, n_reasons, labels),) = lists
-        if n_reasons > MAX_REASONS:
-            raise ProtocolError(f"the host sends a list of {n_reasons} reasons: expected at most {MAX_REASONS}")
-        entries = await asyncio.to_thread(LabelledList, b"".join(pieces), n_reasons)
-        return _HostList(name, entries, n_reasons, labels)
 
 
 def _opened(found: _HostList, digest: bytes, n_reasons: int) -> _Found:

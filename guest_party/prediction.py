@@ -4,13 +4,14 @@ All intermediate data are in a folder on disk, so that memory is bounded for any
 """
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_bytes
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -147,6 +148,21 @@ async def predict(
             ) from error
 
 
+def _on_disk(path: Path, dtype: type[np.generic], shape: tuple[int, ...]) -> Any:
+    """Make an array in a file.
+
+    Raises:
+        OSError: there is no room. Without the room, the system would kill the process at a write.
+    """
+    n_bytes = np.dtype(dtype).itemsize * int(np.prod(shape))
+    with path.open("xb") as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, n_bytes)
+        else:
+            file.truncate(n_bytes)
+    return np.memmap(path, dtype, "r+", shape=shape)
+
+
 def _check_names(plan: PredictionPlan, table: DatasetConfig, schema: Mapping[str, pa.DataType]) -> None:
     clash = sorted(schema.keys() & set(table.id_columns)) if len(table.id_columns) > 1 else []
     if clash:
@@ -208,7 +224,7 @@ class _Prediction:
             self._files.check_room(self._rows.n_bytes + self._rows.n_ids * row_bytes)
             shards, n_shards = await (self._prove(n_host) if self._plan.aligned else self._intersect(n_host))
             shape = (self._rows.n_ids,) if self._model.classes is None else (self._rows.n_ids, self._n_models)
-            totals = np.memmap(self._folder / "totals", np.float64, "w+", shape=shape)
+            totals: FloatArray = _on_disk(self._folder / "totals", np.float64, shape)
             codes = self._no_codes()
             await self._fetch(shards, n_shards, totals, codes)
             n_scored = await self._alignments.compute(self._write, totals, codes)
@@ -377,7 +393,7 @@ class _Prediction:
         shape = self._rows.n_ids, self._plan.n_host_reasons
         if not self._plan.n_host_reasons:
             return np.empty(shape, np.int16)
-        codes = np.memmap(self._folder / "codes", np.int16, "w+", shape=shape)
+        codes: Places = _on_disk(self._folder / "codes", np.int16, shape)
         codes[:] = NONE
         return codes
 

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from trilateral.common.base.errors import ConfigError
+
 UNFINISHED = ".new"
 """End of the name of a file that is still being written. After a crash, such a file is of no use."""
 
@@ -28,6 +30,22 @@ def write_whole(path: Path, content: str | bytes, mode: int = 0o600) -> None:
     with whole_file(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
         os.fchmod(file.fileno(), mode)
+
+
+def check_new(path: Path, option: str) -> None:
+    """Raise if there is something at the path of a new file.
+
+    Args:
+        path: the path.
+        option: what names it, such as `--out`.
+
+    Raises:
+        ConfigError: there is a file or a folder.
+    """
+    if path.is_dir():
+        raise ConfigError(f"{option} {path}: this is a folder: name a file in it")
+    if path.exists():
+        raise ConfigError(f"{option} {path}: the file exists: choose another name, or remove the file")
 
 
 def make_private_folder(folder: Path) -> None:

@@ -128,6 +128,13 @@ def _prepared(
     return make_party_data(table, preprocessing, trial, check, scratch, roles=table.split, folds=folds, counted=counted)
 
 
+def _unused_labels(subject: str, data: PreparedData, dataset: DatasetConfig) -> Iterator[Finding]:
+    features = {column.name for column in data.preprocessing.columns} | {*data.left_out}
+    for name in [name for name in dataset.reason_labels if name not in features]:
+        text = f"no feature has the name {name!r}: its label will never be a reason"
+        yield warning(f"{subject}.reason_labels", text)
+
+
 def _check_table(config: ProcessConfig, name: str, job: JobConfig | None, scratch: JobScratch) -> Iterator[Finding]:
     subject, dataset, role = f"datasets.{name}", config.datasets[name], config.role
     trial = job or _default_job(name, dataset)
@@ -191,6 +198,7 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None, scratc
     if is_allowed:
         for text in describe_left_out(data.left_out):
             yield note(subject, text)
+        yield from _unused_labels(subject, data, dataset)
         most = max_peer_features(trial, config.policy, n_train)
         allowed = f"before alignment: policy.min_rows_per_feature allows the other party {most:,} features"
         for text in (*_rows(data, dataset, trial), allowed, *_ledger(account, entry, data, secrecy)):

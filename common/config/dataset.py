@@ -23,24 +23,24 @@ MAX_REASON_LABELS = 200
 """The most labels of reasons in a dataset. On the wire, a reason is one byte."""
 MAX_LABEL_CHARACTERS = 100
 """The longest label of a reason."""
+_FORMULA = ("=", "+", "-", "@")
+"""A text that begins so is a formula for spreadsheet programs. The host's labels stand in files of the guest."""
 
 
 def check_reason_label(label: str) -> str:
     """Return a label of reasons.
 
     Raises:
-        ValueError: it is empty or too long, or has characters that cannot be printed.
+        ValueError: it is empty or too long, begins like a formula, or has characters that cannot be printed.
     """
-    if not 0 < len(label) <= MAX_LABEL_CHARACTERS or not label.isprintable():
-        raise ValueError(f"expected a label of 1 to {MAX_LABEL_CHARACTERS} characters that can be printed")
+    if not 0 < len(label) <= MAX_LABEL_CHARACTERS or not label.isprintable() or label.startswith(_FORMULA):
+        raise ValueError(
+            f"expected a label of 1 to {MAX_LABEL_CHARACTERS} characters that can be printed, and not = + - or @ first"
+        )
     return label
 
 
-def _check_label(label: str) -> str:
-    return check_reason_label(label)
-
-
-ReasonLabel = Annotated[str, AfterValidator(_check_label)]
+ReasonLabel = Annotated[str, AfterValidator(check_reason_label)]
 
 
 class ClassWeight(Settings):

@@ -228,10 +228,11 @@ def _rounds(
         else:
             busy = max(_own_seconds(role, parts, work, machines) for role, parts in seconds.items())
         phases.append(_phase(name, traffic, own.round_wait, own.round_overlap * busy, machines))
+    opened = _phase(name, work.fold_scores(), 0, 0, machines)
     return replace(
         phases[1],
-        seconds=phases[0].seconds + (work.rounds - 1) * phases[1].seconds,
-        bytes=phases[0].bytes + (work.rounds - 1) * phases[1].bytes,
+        seconds=phases[0].seconds + (work.rounds - 1) * phases[1].seconds + opened.seconds,
+        bytes=phases[0].bytes + (work.rounds - 1) * phases[1].bytes + opened.bytes,
     )
 
 

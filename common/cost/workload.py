@@ -192,7 +192,14 @@ class Workload:
 
     def training(self) -> "Traffic":
         """Return all vectors of the training."""
-        return self.exchange() + self.round(is_first=True) + self.round() * (self.rounds - 1)
+        return self.exchange() + self.round(is_first=True) + self.round() * (self.rounds - 1) + self.fold_scores()
+
+    def fold_scores(self) -> "Traffic":
+        """Return what the host opens with `choose: auc`: the score of each row, once for each penalty."""
+        if self.job.choose != "auc":
+            return Traffic()
+        host, guest = PARTIES
+        return Traffic({(host, guest): ELEMENT_BYTES * self.rows * len(self.job.penalties)})
 
 
 @dataclass(frozen=True)

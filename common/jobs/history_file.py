@@ -49,9 +49,11 @@ def read_history(folder: JobFolder, place: int = 0, max_bytes: int = PIECE_BYTES
         try:
             with path.open("rb") as file:
                 size = file.seek(0, 2)
+                if place > size:  # another file
+                    place = 0
                 if place:
                     file.seek(place - 1)
-                    if place > size or file.read(1) != b"\n":  # another file
+                    if file.read(1) != b"\n":  # another file
                         place = 0
                 file.seek(place)
                 content = file.read(max_bytes)

@@ -346,6 +346,27 @@ def read_fact(folder: Path, job: str, name: str, sealer: Sealer | None = None) -
     return sealer.unseal(row[1], row[0], _fact(name))
 
 
+def read_record(folder: Path, job: str) -> Record | None:
+    """Read a job's entry in the journal in a state folder, without facts and rounds, and without changing it.
+
+    Args:
+        folder: the state folder. A process may be using it.
+        job: name of the job.
+
+    Returns:
+        The entry; None if there is no journal, or no such job in it.
+
+    Raises:
+        ConfigError: the journal cannot be read.
+    """
+    path = folder / JOURNAL
+    if not path.exists():
+        return None
+    with _open_to_read(path) as database:
+        row = database.execute("SELECT id, name, settings, state, reason FROM job WHERE name = ?", (job,)).fetchone()
+    return None if row is None else _record(row, {}, {})
+
+
 _WAY_OUT = "restore it from a copy, or move it and its -wal file away to start with an empty journal"
 
 

@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-import numpy as np
-
 from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.base.errors import (
     BadKeyError,
@@ -612,13 +610,11 @@ class PartyJobs(ProcessJobs):
     ) -> JobFolds | None:
         """Return the folds of a training on shares, once they differ from earlier ones as the policy asks."""
         train, _ = split_rows(len(table.ids), job, roles)
-        if job.protocol == "paillier" or (job.folds or 0) > len(train):
+        least = max(job.folds or 1, 1 if job.batch == "all" else job.batch)
+        if job.protocol == "paillier" or least > len(train):  # The job is refused for the latter.
             return None
-        if job.folds is None:
-            folds = np.zeros(len(train), dtype=np.uint8)
-        elif folds is None:
-            folds = Batches.of(job, len(train)).fold_of_rows()
-        used = self._used_folds.of_job(job.name, table.ids, train, folds)
+        parts = Batches.of(job, len(train)).part_of_rows() if folds is None else folds
+        used = self._used_folds.of_job(job.name, table.ids, train, parts)
         self._used_folds.check(used, self.config.policy)
         return used
 

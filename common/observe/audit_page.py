@@ -10,6 +10,8 @@ from typing import Any
 from trilateral.common.observe.audit_chain import log_files
 
 BLOCK_BYTES = 64 * 1024
+MAX_LINE_BYTES = 1024 * 1024
+"""A longer line is not shown: no process writes one."""
 MAX_LOOKED_AT = 50_000
 """Lines to look at for one page. The answer then says from where to look on."""
 _NUMBER = re.compile(rb'"number": ([0-9]{1,15}), "previous": "[0-9a-f]{64}"\}$')
@@ -48,7 +50,7 @@ def read_audit_page(
             return AuditPage(tuple(found), number + 1)
         try:
             fields = json.loads(line)
-        except ValueError:  # The process did not write it.
+        except (ValueError, RecursionError):  # The process did not write it.
             continue
         if is_wanted(fields):
             fields.pop("previous", None)
@@ -84,6 +86,7 @@ def _backwards(path: Path) -> Iterator[bytes]:
                 lines.pop()  # what follows the last newline: nothing, or a line that is being written
                 is_end = False
             yield from reversed(lines)
-            rest = first
+            # Without its end, a line has no number, and is left out.
+            rest = first if len(first) <= MAX_LINE_BYTES else b""
         if rest and not is_end:
             yield rest

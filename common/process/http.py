@@ -42,7 +42,9 @@ STOP_SECONDS = 3.0
 IDLE_SECONDS = 75.0
 """How long a connection stays open between requests."""
 MAX_CONNECTIONS = 128
-"""Further connections are closed at once."""
+"""Further connections are closed at once, under TLS after their handshake."""
+MAX_HANDSHAKES = 128
+"""TLS handshakes at a time; further connections are closed at once."""
 HANDSHAKE_SECONDS = 10.0
 """How long a TLS handshake may take. Before its end, the caller has no identity."""
 CONTENT_POLICY = "Content-Security-Policy"
@@ -142,12 +144,15 @@ async def serving_http(
         logger=_QUIET,
         keepalive_timeout=IDLE_SECONDS,
         shutdown_timeout=STOP_SECONDS,
+        # The library decompresses megabytes, and lets nothing else run, before it knows that a body is too long.
+        auto_decompress=False,
     )
     await runner.setup()
+    shaking: set[asyncio.Task[None]] = set()
     try:
         host, port = split_address(address)
         try:
-            server = await _listen(runner, host, port, tls)
+            server = await _listen(runner, host, port, tls, shaking)
         except OSError:
             raise ConfigError(
                 f"{setting}: {address} cannot be used: it is in use already, or is not an address of this machine; "
@@ -159,6 +164,8 @@ async def serving_http(
             yield bound
         finally:
             server.close()
+            for task in tuple(shaking):
+                task.cancel()
     finally:
         await runner.cleanup()
 
@@ -172,6 +179,8 @@ async def json_body(request: web.Request) -> Any:
     # A form of a page cannot send this type without the server's permission, which no answer gives.
     if request.content_type != "application/json":
         raise HttpRefusalError(415, "send JSON, with Content-Type: application/json")
+    if "Content-Encoding" in request.headers:
+        raise HttpRefusalError(415, "send JSON without compression, and without Content-Encoding")
     try:
         async with asyncio.timeout(BODY_SECONDS):
             body = await request.read()
@@ -180,21 +189,24 @@ async def json_body(request: web.Request) -> Any:
     except TimeoutError:
         raise HttpRefusalError(408, f"the request has not arrived within {BODY_SECONDS:g} s") from None
     except (OSError, web.RequestPayloadError):
-        raise HttpRefusalError(400, "the request has ended too early, or cannot be decompressed") from None
+        raise HttpRefusalError(400, "the request has ended too early") from None
     try:
         return from_json(body, allow_inf_nan=False)
     except ValueError:
         raise HttpRefusalError(400, "the request is not JSON") from None
 
 
-async def _listen(runner: web.AppRunner, host: str, port: int, tls: ssl.SSLContext | None) -> asyncio.Server:
+async def _listen(
+    runner: web.AppRunner, host: str, port: int, tls: ssl.SSLContext | None, shaking: set[asyncio.Task[None]]
+) -> asyncio.Server:
     def connected() -> asyncio.Protocol:
         library = runner.server
         return library() if library is not None and len(library.connections) < MAX_CONNECTIONS else _Full()
 
-    seconds = None if tls is None else HANDSHAKE_SECONDS
-    loop = asyncio.get_running_loop()
-    return await loop.create_server(connected, host, port, ssl=tls, ssl_handshake_timeout=seconds)
+    def accepted() -> asyncio.Protocol:
+        return connected() if tls is None else _Unsecured(tls, connected, shaking)
+
+    return await asyncio.get_running_loop().create_server(accepted, host, port)
 
 
 class _Full(asyncio.Protocol):
@@ -203,6 +215,68 @@ class _Full(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if isinstance(transport, asyncio.Transport):
             transport.abort()
+
+
+class _Unsecured(asyncio.Protocol):
+    """Leads a connection through its TLS handshake to the protocol that answers it.
+
+    A server with TLS in asyncio learns of a connection only after the handshake. Callers that never complete one, who
+    need no certificate, could hold all file descriptors of this process.
+
+    Args:
+        tls: for the server.
+        connected: makes the protocol that answers.
+        shaking: the handshakes in progress.
+    """
+
+    def __init__(
+        self, tls: ssl.SSLContext, connected: Callable[[], asyncio.Protocol], shaking: set[asyncio.Task[None]]
+    ) -> None:
+        self._tls = tls
+        self._connected = connected
+        self._shaking = shaking
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if not isinstance(transport, asyncio.Transport):
+            return
+        if len(self._shaking) >= MAX_HANDSHAKES:
+            transport.abort()
+            return
+        transport.pause_reading()
+        task = asyncio.create_task(self._shake(transport))
+        self._shaking.add(task)
+        task.add_done_callback(self._shaking.discard)
+
+    async def _shake(self, transport: asyncio.Transport) -> None:
+        early = _Early()
+        try:
+            secured = await asyncio.get_running_loop().start_tls(
+                transport, early, self._tls, server_side=True, ssl_handshake_timeout=HANDSHAKE_SECONDS
+            )
+        except OSError:  # No handshake, or none in time.
+            transport.abort()
+            return
+        if secured is None or early.is_lost:
+            return
+        protocol = self._connected()
+        secured.set_protocol(protocol)
+        protocol.connection_made(secured)
+        if early.received and not secured.is_closing():
+            protocol.data_received(bytes(early.received))
+
+
+class _Early(asyncio.Protocol):
+    """Keeps what arrives between the end of a handshake and the protocol that answers."""
+
+    def __init__(self) -> None:
+        self.received = bytearray()
+        self.is_lost = False
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_lost = True
 
 
 def _guard(role: Role, admit: Admit) -> Any:

@@ -233,12 +233,12 @@ class Batches:
         # np.array_split makes the first parts larger by one.
         return self.n_train // self.n_parts + (part < self.n_train % self.n_parts)
 
-    def fold_of_rows(self) -> RoleVector:
-        """Return the fold of each training row, from 0 up; shape (n_train,)."""
-        folds = np.zeros(self.n_train, dtype=np.uint8)
-        for number in range(self.n_folds):
-            folds[self.part_rows(number)] = number
-        return folds
+    def part_of_rows(self) -> NDArray[np.int32]:
+        """Return the part of each training row, a fold or a batch, from 0 up; shape (n_train,)."""
+        parts = np.zeros(self.n_train, dtype=np.int32)
+        for number in range(self.n_parts):
+            parts[self.part_rows(number)] = number
+        return parts
 
     def part(self, batch: Batch) -> int:
         """Return the number of the part that is batch `index` of its epoch.

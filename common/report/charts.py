@@ -20,7 +20,7 @@ from trilateral.common.base.progress import duration
 from trilateral.common.data.model.bin_figures import BinFigures
 from trilateral.common.data.model.distributions import LARGE, NOTEWORTHY
 from trilateral.common.data.model.export import weights_of
-from trilateral.common.data.model.model_file import ComparedPenaltyRow, PartyModel
+from trilateral.common.data.model.model_file import ComparedPenaltyRow, PartyModel, is_by_auc
 from trilateral.common.data.model.score_groups import Curve, ScoreGroups
 from trilateral.common.report.drawing import (
     FIRST,
@@ -413,36 +413,45 @@ def draw_seconds(axes: Axes, seconds: Mapping[str, float]) -> str:
 
 
 def draw_path(axes: Axes, search: Sequence[ComparedPenaltyRow]) -> str:
-    """Draw the log loss of each penalty of a cross-validation, with standard errors, the strongest penalty first."""
-    known = [each for each in search if each.loss is not None]
-    losses = [each.loss for each in search if each.loss is not None]
+    """Draw what a cross-validation chose the penalty by, with standard errors, the strongest penalty first.
+
+    That is the AUC of each penalty if the job has `choose: auc`, and else the log loss.
+    """
+    if is_by_auc(search):
+        name, what, best = "AUC", "highest", max
+        measured = [(each, each.auc, each.auc_error) for each in search]
+    else:
+        name, what, best = "log loss", "lowest", min
+        measured = [(each, each.loss, each.standard_error) for each in search]
+    known = [(each, mean, error or 0.0) for each, mean, error in measured if mean is not None]
     if not known:
         return nothing(axes, "The job compared no penalties.")
-    strengths = [each.l1 + each.l2 for each in known]
+    means = [mean for _, mean, _ in known]
+    strengths = [each.l1 + each.l2 for each, _, _ in known]
     is_scale = min(strengths) > 0 and len(set(strengths)) == len(strengths) > 1
     places = strengths if is_scale else list(range(len(known)))
-    prepare(axes, "penalty, l1 + l2" if is_scale else "penalty: l1 above, l2 below", "mean log loss on the folds")
+    prepare(axes, "penalty, l1 + l2" if is_scale else "penalty: l1 above, l2 below", f"mean {name} on the folds")
     if is_scale:
         logarithmic(axes.xaxis, axes.set_xscale)
         axes.invert_xaxis()
     else:
         step = math.ceil(len(known) / 8)
-        labels = [f"{each.l1:.3g}\n{each.l2:.3g}" for each in known[::step]]
+        labels = [f"{each.l1:.3g}\n{each.l2:.3g}" for each, _, _ in known[::step]]
         axes.set_xticks(places[::step], labels)
-    for place, loss, each in zip(places, losses, known, strict=True):
-        error = each.standard_error or 0.0
-        axes.vlines(place, loss - error, loss + error, color=FIRST, alpha=0.45, linewidth=3)
-    axes.plot(places, losses, color=FIRST, linewidth=1.2, marker="o", markersize=4)
+    for place, (_, mean, error) in zip(places, known, strict=True):
+        axes.vlines(place, mean - error, mean + error, color=FIRST, alpha=0.45, linewidth=3)
+    axes.plot(places, means, color=FIRST, linewidth=1.2, marker="o", markersize=4)
     which = ""
-    for place, loss, each in zip(places, losses, known, strict=True):
+    for place, (each, mean, _) in zip(places, known, strict=True):
         if not each.chosen:
             continue
         axes.axvline(place, **REFERENCE | {"color": SECOND})
-        axes.plot(place, loss, "o", color=SECOND, markersize=7)
+        axes.plot(place, mean, "o", color=SECOND, markersize=7)
         text = f"chosen: {each.n_terms:.4g} columns"
         say(axes, place, 1.0, text, transform=axes.get_xaxis_transform(), ha="center", va="bottom", color=SECOND)
         which = f" The chosen one has l1 {each.l1:.3g} and l2 {each.l2:.3g}."
-    return f"Log loss of {len(known)} penalties on the folds. The lowest is {min(losses):.5g}.{which}"
+    title = f"{name[0].upper()}{name[1:]} of {len(known)} penalties on the folds"
+    return f"{title}. The {what} is {best(means):.5g}.{which}"
 
 
 # --- what charts share

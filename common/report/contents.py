@@ -97,9 +97,9 @@ class Thresholds:
 
     kind: ClassVar[str] = "thresholds"
     probability: Sequence[float]
-    """The thresholds, in ascending order: rows with a higher probability count as positive."""
+    """Of each threshold, in ascending order. An isotonic map may give several thresholds the same one."""
     score: Sequence[float]
-    """The same thresholds as scores u."""
+    """The thresholds: rows with a higher score u count as positive."""
     true_positive: Sequence[int]
     false_positive: Sequence[int]
     n_positive: int

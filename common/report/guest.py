@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from trilateral.common.data.model.calibration import InterceptOnly, Uncalibrated
 from trilateral.common.data.model.distributions import LARGE
-from trilateral.common.data.model.model_file import Classes, PartyModel
+from trilateral.common.data.model.model_file import Classes, PartyModel, is_by_auc
 from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 from trilateral.common.report import charts
 from trilateral.common.report.bins import bins_section
@@ -33,6 +33,7 @@ from trilateral.common.report.model_sections import (
     weight_remarks,
 )
 from trilateral.common.report.quality import (
+    TOO_FEW,
     Evaluated,
     calibration_section,
     evaluated_sets,
@@ -104,36 +105,41 @@ def _of_classes(model: PartyModel, classes: Classes) -> list[Section | None]:
     metrics = classes.metrics
     if metrics is not None:
         rows = [
-            (name, *(f"{n:,}" if n >= MIN_ROWS else f"< {MIN_ROWS}" for n in counts), number(auc, 3))
+            (name, *map(_in_tens, counts), number(auc, 3))
             for name, counts, auc in zip(names, metrics.confusion, metrics.auc, strict=True)
         ]
         table = Table(
             "Hold-out rows of each class, by the class with the highest probability",
             ("class", *names, "AUC"),
             rows,
-            note="AUC: of the class against the rest.",
+            note="Rounded to tens. AUC: of the class against the rest.",
         )
         sections.append(Section("quality", "Classes", [table]))
     for place, (name, part) in enumerate(zip(names, model.parts, strict=True), 1):
         prefix = f"class-{place}-"
-        drawn = []
-        for each in evaluated_sets(part)[:1]:
-            if each.groups is not None:
-                drawn = _class_charts(each, prefix)
         of_class = terms_section(part, prefix=prefix, title=f"Class {name} against the rest")
-        blocks: list[Block] = [Charts(drawn), *of_class.blocks] if drawn else [*of_class.blocks]
-        sections.append(Section(of_class.name, of_class.title, blocks))
+        quality = [_class_quality(each, prefix) for each in evaluated_sets(part)[:1]]
+        sections.append(Section(of_class.name, of_class.title, [*quality, *of_class.blocks]))
     return sections
 
 
-def _class_charts(each: Evaluated, prefix: str) -> list[Chart]:
+def _in_tens(n: int) -> str:
+    """Return a count so that a small one does not follow from the others, the number of all rows and the accuracy."""
+    return f"{round(n, -1):,}" if n >= MIN_ROWS else f"< {MIN_ROWS}"
+
+
+def _class_quality(each: Evaluated, prefix: str) -> Block:
     groups, auc = each.groups, each.metrics.auc
     if groups is None:
-        return []
-    return [
-        Chart(f"{prefix}roc", "ROC curve", lambda axes: charts.draw_roc(axes, groups, auc=auc), height=SQUARE),
-        Chart(f"{prefix}scores", "Scores by label", lambda axes: charts.draw_distribution(axes, groups), height=SQUARE),
-    ]
+        return Text(TOO_FEW)
+    return Charts(
+        [
+            Chart(f"{prefix}roc", "ROC curve", lambda axes: charts.draw_roc(axes, groups, auc=auc), height=SQUARE),
+            Chart(
+                f"{prefix}scores", "Scores by label", lambda axes: charts.draw_distribution(axes, groups), height=SQUARE
+            ),
+        ]
+    )
 
 
 def _class_figures(classes: Classes | None) -> list[Figure]:
@@ -153,12 +159,14 @@ def search_section(model: PartyModel) -> Section | None:
     if not model.search:
         return None
     search = model.search
+    by_auc = is_by_auc(search)
     rows = [
         (
             number(each.l1, 6),
             number(each.l2, 6),
             number(each.loss, 5),
             number(each.standard_error, 5),
+            *((number(each.auc, 5), number(each.auc_error, 5)) if by_auc else ()),
             number(each.n_terms, 1),
             "chosen" if each.chosen else "",
         )
@@ -177,7 +185,7 @@ def search_section(model: PartyModel) -> Section | None:
             ),
             Table(
                 f"Cross-validation with {model.job.folds} folds",
-                ("l1", "l2", "log loss", "std. error", "columns", "choice"),
+                ("l1", "l2", "log loss", "std. error", *(("AUC", "std. error") if by_auc else ()), "columns", "choice"),
                 rows,
                 n_texts=0,
                 note="Columns: training columns of both parties with a weight other than 0, as a mean over the folds.",

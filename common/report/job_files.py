@@ -2,19 +2,23 @@
 
 import hashlib
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trilateral.common.base.errors import DataError
+from trilateral.common.base.errors import ConfigError, DataError, TrilateralError
 from trilateral.common.base.permissions import explain
 from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
+from trilateral.common.config.settings import JOB_NAME
 from trilateral.common.data.model.bins_file import BinsFile, load_bins
 from trilateral.common.data.model.model_file import PartyModel, load_model
 from trilateral.common.jobs.folder import BINS, HISTORY, MODEL, UNFINISHED_HISTORY, JobFolder
+from trilateral.common.jobs.journal import Record, read_record
 from trilateral.common.jobs.ledger import Entry, Ledger
 from trilateral.common.observe.audit import LOG
 from trilateral.common.observe.audit_chain import log_files
@@ -43,6 +47,8 @@ class JobFiles:
     """The lines of the audit log about this run of the job and about predictions by its model."""
     config: ProcessConfig | None = None
     """The settings of the process; None for files on their own."""
+    record: Record | None = None
+    """The entry of the job in the journal, while the journal has it."""
     ledger: Mapping[str, Entry] = field(default_factory=dict)
     """What the other party has learnt about the rows of each dataset of the audit lines, over all jobs."""
 
@@ -52,7 +58,23 @@ class JobFiles:
         source = self.model or self.bins
         if source is not None:
             return source.run_id
+        if self.record is not None:
+            return self.record.id.hex()
         return next((str(each["run"]) for each in self.audit if "run" in each), "")
+
+    @property
+    def settings(self) -> JobConfig | None:
+        """The settings of the job; None if they are not known."""
+        source = self.model or self.bins or self.record
+        return None if source is None else source.job
+
+    @property
+    def outcome(self) -> str:
+        """How the job ended, and why; empty if that is not known."""
+        if self.record is None:
+            return ""
+        state = "running or interrupted" if self.record.outcome is None else self.record.outcome.value
+        return f"{state}: {self.record.reason}" if self.record.reason else state
 
     @property
     def ended(self) -> str:
@@ -63,7 +85,7 @@ class JobFiles:
     @property
     def identity(self) -> list[tuple[str, str]]:
         """What tells a report of this job from others."""
-        facts = [("job", self.job), ("run", self.run_id), ("ended", self.ended)]
+        facts = [("job", self.job), ("run", self.run_id), ("ended", self.ended), ("state", self.outcome)]
         return [(name, value) for name, value in facts if value]
 
     @property
@@ -94,41 +116,49 @@ def read_job(config: ProcessConfig, job: str) -> JobFiles:
     """Read the files of a job in the state folder of a process.
 
     Raises:
-        ConfigError, DataError: the job has not finished, or a file cannot be read.
+        ConfigError, DataError: the process knows no such job, or a file cannot be read.
     """
+    if re.fullmatch(JOB_NAME, job) is None:
+        raise ConfigError(f"{job!r} is no name of a job: to name a file or a folder, leave out --config")
     folder = JobFolder(config.state, job)
-    if config.role is Role.COORDINATOR:
-        model, bins = None, None
-        source = folder.history if folder.history.exists() else folder.unfinished_history
-        if not source.exists():
-            raise DataError(
-                f"there is no history of job {job}: name a job that has begun, and use the configuration of the process"
-                " that took part in it"
-            )
-        digest = ""
-    else:
-        path = folder.bins if folder.bins.exists() and not folder.model.exists() else folder.find_model()
+    model, bins, digest = None, None, ""
+    is_party = config.role is not Role.COORDINATOR
+    path = folder.bins if folder.bins.exists() and not folder.model.exists() else folder.find_model()
+    if is_party and path.exists():
         model, bins, digest = _read_result(path)
-    result = model or bins
-    run_id = "" if result is None else result.run_id
+    result, record, history = model or bins, _record(config.state, job), _history(folder.history)
     audit = list(_audit_lines(config.state / LOG, job))
+    if result is None and record is None and not history and not audit:
+        raise DataError(
+            f"this process knows no job {job}: name a job that has begun, and use the configuration of a process that"
+            " took part in it"
+        )
     # Without a result, the newest run.
-    run_id = run_id or next((str(each["run"]) for each in reversed(audit) if "run" in each), "")
-    audit = [each for each in audit if each.get("run", run_id) == run_id]
+    runs = [each.run_id for each in (model, bins) if each is not None] + ([record.id.hex()] if record else [])
+    runs += [str(each["run"]) for each in reversed(audit) if "run" in each]
+    audit = [each for each in audit if not runs or each.get("run", runs[0]) == runs[0]]
     ledger = Ledger(config.state, config.role)
     names = dict.fromkeys(str(each["dataset"]) for each in audit if each.get("dataset"))
-    is_party = config.role is not Role.COORDINATOR
     return JobFiles(
         role=config.role,
         job=job,
         model=model,
         bins=bins,
         sha256=digest,
-        history=_history(folder.history),
+        history=history,
         audit=audit,
         config=config,
+        record=record if record is not None and record.id.hex() == runs[0] else None,
         ledger={name: ledger.entry(name) for name in names} if is_party else {},
     )
+
+
+def _record(state: Path, job: str) -> Record | None:
+    """Read the journal. A report needs none: what it says of a finished job is in other files too."""
+    try:
+        return read_record(state, job)
+    except (TrilateralError, ValueError):
+        return None
 
 
 def read_path(path: Path) -> JobFiles:
@@ -141,7 +171,15 @@ def read_path(path: Path) -> JobFiles:
         DataError: a file cannot be read.
     """
     if path.is_dir():
-        path = path / (BINS if (path / BINS).exists() and not (path / MODEL).exists() else MODEL)
+        files = [path / name for name in (MODEL, BINS) if (path / name).exists()]
+        if not files:
+            raise DataError(
+                f"the folder {path} has no {MODEL} or {BINS}: for a job without a result, or at the coordinator, give"
+                " the name of the job and --config"
+            )
+        path = files[0]
+    elif not path.exists():
+        raise DataError(f"there is no file {path}: if this is the name of a job, give --config too")
     model, bins, digest = _read_result(path)
     source = model or bins
     assert source is not None  # noqa: S101 (one of the two was read)

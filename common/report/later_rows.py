@@ -10,11 +10,12 @@ from trilateral.common.data.model.calibration import log_odds
 from trilateral.common.data.model.calibration_drift import CalibrationDrift, Estimate, calibration_drift
 from trilateral.common.data.model.distributions import (
     MIN_REPORTED_ROWS,
+    NO_DISTRIBUTIONS,
     Distributions,
     Shift,
     ShiftCounter,
+    chance_psi,
     describe_grade,
-    expected_psi,
 )
 from trilateral.common.data.model.intervals import Intervals
 from trilateral.common.data.model.labelled_scores import read_labelled_scores, read_scores
@@ -70,9 +71,7 @@ def look_at_later(model: PartyModel, rows: LaterRows) -> Later:
         ConfigError, DataError: a file, a table or the model cannot be used.
     """
     if model.distributions is None and (rows.dataset or rows.scores):
-        raise DataError(
-            "the model file has no distributions, because an earlier release wrote it: train again to compare rows"
-        )
+        raise DataError(NO_DISTRIBUTIONS)
     if rows.scores is not None and model.classes is not None:
         raise ConfigError("--scores needs a model of a label with two values: leave it out")
     counter = ShiftCounter(model.distributions)
@@ -119,9 +118,7 @@ def stability_section(model: PartyModel, later: Later) -> Section | None:
     )
     rows = []
     for name, value, found, n_new in sorted(entries, key=lambda each: -each[1]):
-        chance = None
-        if found is not None:
-            chance = expected_psi(sum(count > 0 for count in found.counts), sum(found.counts), n_new)
+        chance = None if found is None else chance_psi(found.counts, n_new)
         rows.append((name, number(value, 2), number(chance, 3), f"{n_new:,}", describe_grade(value)))
     table = Table(
         "Stability indices",

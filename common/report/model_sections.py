@@ -286,10 +286,11 @@ def _named(names: Sequence[str], most: int = 8) -> str:
 
 def settings_section(files: JobFiles) -> Section:
     """Describe the job, the policy and the versions."""
-    source = files.model or files.bins
     facts = [("job", files.job), ("run", files.run_id or NO_FIGURE), ("role", files.role.value)]
     if files.ended:
         facts.append(("ended", files.ended))
+    if files.outcome:
+        facts.append(("state", files.outcome))
     if files.model is not None:
         facts += [(f"version of {name}", each) for name, each in files.model.versions.items()]
     if files.sha256:
@@ -300,8 +301,8 @@ def settings_section(files: JobFiles) -> Section:
         if numbers:
             facts.append(("lines of the audit log", f"{min(numbers):,} to {max(numbers):,}"))
     blocks: list[Block] = [Facts("Identity", facts)]
-    if source is not None:
-        blocks.append(_job_table(source.job))
+    if files.settings is not None:
+        blocks.append(_job_table(files.settings))
     if files.config is not None and files.role is not Role.COORDINATOR:
         blocks.append(_policy_table(files.config.policy, files.role))
         if files.config.plaintext:

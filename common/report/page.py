@@ -39,7 +39,7 @@ def report_html(config: ProcessConfig, job: str, later: "LaterRows | None" = Non
 
     Raises:
         ConfigError: jinja2 or matplotlib is missing, or the command asks for what this role has not.
-        DataError: the job has not finished, or a file cannot be read.
+        DataError: the process knows no such job, or a file cannot be read.
     """
     return html_of(read_job(config, job), later)
 
@@ -59,15 +59,15 @@ def html_of(files: JobFiles, later: "LaterRows | None" = None) -> str:
 def _report(files: JobFiles, later: "LaterRows | None") -> "Report":
     # These modules import matplotlib.
     from trilateral.common.report.bins import bins_report
-    from trilateral.common.report.coordinator import coordinator_report
     from trilateral.common.report.guest import guest_report
     from trilateral.common.report.host import host_report
+    from trilateral.common.report.job import job_report
     from trilateral.common.report.later_rows import Later, look_at_later
 
     if files.model is None:
         if later is not None:
             raise ConfigError("only a party's part of a model can be compared with later rows: leave out these options")
-        return coordinator_report(files) if files.bins is None else bins_report(files, files.bins)
+        return job_report(files) if files.bins is None else bins_report(files, files.bins)
     looked = Later(Shift(0, {})) if later is None else look_at_later(files.model, later)
     of_role = guest_report if files.role is Role.GUEST else host_report
     return of_role(files, files.model, looked)

@@ -158,11 +158,11 @@ def _ranking(each: Evaluated, prefix: str) -> list[Block]:
                 Chart(f"{name}-lift", "Cumulative lift", lambda axes: charts.draw_lift(axes, groups)),
             ]
         ),
-        _bands(groups, each.title),
+        bands_table(groups, each.title),
     ]
 
 
-def _bands(groups: ScoreGroups, title: str) -> Table:
+def bands_table(groups: ScoreGroups, title: str) -> Table:
     """Return the rows by tenths of the score, as reviewers of scorecards expect them."""
     some = groups.merged(10)
     n_rows, positive = some.n_rows, np.array(some.n_positive)
@@ -249,36 +249,44 @@ def threshold_section(model: PartyModel, evaluated: Evaluated, *, prefix: str = 
     groups = evaluated.groups
     if groups is None or model.calibration is None:
         return None
-    bounds = np.array(groups.bounds)
-    probability = calibrate(bounds, model.calibration)
-    positive, negative = (np.array(each) for each in (groups.n_positive, groups.n_negative))
-    above = [np.cumsum(each[::-1])[::-1][1:] for each in (positive, negative)]
-    t = evaluated.metrics.threshold
-    first = int(np.argmin(np.abs(probability - t)))
-    false_negative = round((1 - t) / t, 6)
-    table = _threshold_table(groups, probability.tolist(), false_negative)
     return Section(
         f"{prefix}threshold",
         "Thresholds and costs",
         pieces(
             Text(
-                f"On the {evaluated.title}, rows with a probability above the threshold count as predicted positive."
-                " If the probabilities are right, the costs are lowest at the threshold c / (c + d), for the cost c of"
-                " a false positive and d of a false negative."
+                f"On the {evaluated.title}, rows with a score above the threshold count as predicted positive. The"
+                " threshold on the probability is the probability of this score. If the probabilities are right, the"
+                " costs are lowest at the threshold c / (c + d), for the cost c of a false positive and d of a false"
+                " negative."
             ),
-            Thresholds(
-                probability=[float(f"{each:.6g}") for each in probability],
-                score=groups.bounds,
-                true_positive=above[0].tolist(),
-                false_positive=above[1].tolist(),
-                n_positive=int(positive.sum()),
-                n_negative=int(negative.sum()),
-                first=first,
-                cost_false_positive=1.0,
-                cost_false_negative=false_negative,
-                table=table,
-            ),
+            thresholds_of(groups, model.calibration, evaluated.metrics.threshold),
         ),
+    )
+
+
+def thresholds_of(groups: ScoreGroups, calibration: AnyCalibration, threshold: float) -> Thresholds:
+    """Return what follows from each threshold.
+
+    Args:
+        groups: the evaluation rows.
+        calibration: the map from scores to probabilities.
+        threshold: the one to begin with, in (0, 1). The costs are those for which it is the best one.
+    """
+    probability = calibrate(np.array(groups.bounds), calibration)
+    positive, negative = (np.array(each) for each in (groups.n_positive, groups.n_negative))
+    above = [np.cumsum(each[::-1])[::-1][1:] for each in (positive, negative)]
+    cost = round((1 - threshold) / threshold, 6)
+    return Thresholds(
+        probability=[float(f"{each:.6g}") for each in probability],
+        score=groups.bounds,
+        true_positive=above[0].tolist(),
+        false_positive=above[1].tolist(),
+        n_positive=int(positive.sum()),
+        n_negative=int(negative.sum()),
+        first=int(np.argmin(np.abs(probability - threshold))),
+        cost_false_positive=1.0,
+        cost_false_negative=cost,
+        table=_threshold_table(groups, probability.tolist(), cost),
     )
 
 
@@ -293,6 +301,7 @@ def _threshold_table(groups: ScoreGroups, probability: Sequence[float], cost_fal
         rows.append(
             (
                 number(probability[place], 3),
+                number(groups.bounds[place], 3),
                 share(above / n_rows),
                 f"{found.true_positive:,}",
                 f"{found.false_positive:,}",
@@ -308,6 +317,7 @@ def _threshold_table(groups: ScoreGroups, probability: Sequence[float], cost_fal
         "Confusion matrices at several thresholds",
         (
             "threshold",
+            "score",
             "rows above",
             "true positive",
             "false positive",

@@ -46,6 +46,8 @@ ANSWER_SECONDS = 5.0
 """How long the answer of a process that is well takes at most."""
 MAX_PAGES = 32
 """Pages that may be open at the same time."""
+MAX_JOBS = 10_000
+"""Jobs that are shown: the newest."""
 MAX_ROUNDS = 50_000
 """Rounds and attempts of a job that are shown; five times as many as policies permit by default."""
 LINES_AT_ONCE = 1000
@@ -278,9 +280,10 @@ class Board:
                     statuses = await self.client.statuses()
                 self.jobs = {
                     progress.job: self._same_or(self._shown(progress))
-                    for progress in map(progress_of, statuses)
+                    for progress in map(progress_of, statuses[-MAX_JOBS:])
                     if re.fullmatch(JOB_NAME, progress.job)
                 }
+                self._paces = {name: pace for name, pace in self._paces.items() if name in self.jobs}
                 self.lost = None
             except (TrilateralError, TimeoutError) as error:
                 self.lost = str(error)[:MAX_TEXT] or "the coordinator does not answer"
@@ -416,11 +419,12 @@ def _summary(told: RoundSummary) -> dict[str, Any]:
 
 def _work(line: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a line of this process's own history says, without what the page does not show."""
-    shown = {name: line[name] for name in ("round", "attempt", "loss", "seconds") if name in line}
+    shown = {name: line[name] for name in ("round", "attempt", "seconds") if name in line}
+    shown["loss"] = _finite(line.get("loss"))
     evaluation = line.get("evaluation") or {}
     for direction in ("sent", "received"):
         shown[direction] = sum(kind.get("bytes", 0) for kind in line.get(direction, {}).values())
-    return shown | {name: evaluation[name] for name in ("log_loss", "auc") if name in evaluation}
+    return shown | {name: _finite(evaluation[name]) for name in ("log_loss", "auc") if name in evaluation}
 
 
 def _finite(number: float | None) -> float | None:

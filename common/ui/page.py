@@ -57,6 +57,7 @@ class Page:
         self._board = board
         self._audit = audit
         self._reporting = asyncio.Lock()
+        self._reading = asyncio.Lock()
 
     def routes(self) -> list[web.RouteDef]:
         """Return what is served."""
@@ -108,6 +109,8 @@ class Page:
                             text = f"event: {name}\ndata: {json.dumps(content, allow_nan=False)}\n\n"
                             async with asyncio.timeout(WRITE_SECONDS):
                                 await response.write(text.encode())
+                            # A write to a fast reader does not wait.
+                            await asyncio.sleep(0)
                         await _wait(changed)
             except (TimeoutError, OSError):  # It has lasted long enough, or the page does not read or has gone.
                 if request.transport is not None:
@@ -123,13 +126,14 @@ class Page:
         def is_wanted(line: Mapping[str, Any]) -> bool:
             return all(str(line.get(name)) == value for name, value in wanted.items())
 
-        page = await asyncio.to_thread(
-            read_audit_page,
-            self._board.config.state / LOG,
-            is_wanted,
-            before=before,
-            n_lines=min(n_lines or 1, MAX_PAGE_LINES),
-        )
+        async with _turn(self._reading, request):
+            page = await asyncio.to_thread(
+                read_audit_page,
+                self._board.config.state / LOG,
+                is_wanted,
+                before=before,
+                n_lines=min(n_lines or 1, MAX_PAGE_LINES),
+            )
         return web.json_response({"lines": page.lines, "before": page.before})
 
     async def settings(self, request: web.Request) -> web.Response:
@@ -146,7 +150,7 @@ class Page:
             raise HttpRefusalError(404, "this process has no result of the job")
         settings = config.model_dump(mode="json", exclude_unset=True)
         try:
-            async with self._reporting:
+            async with _turn(self._reporting, request):
                 parts = [part async for part in run_apart("report", config=settings, job=job)]
         except TrilateralError as error:  # A person reads it, in a window of its own.
             return web.Response(status=503, text=f"There is no report: {error}")
@@ -168,7 +172,7 @@ class Page:
         if not isinstance(text, str) or len(text) > MAX_JOB_CHARACTERS:
             raise ProtocolError(f"expected a job as `text` of at most {MAX_JOB_CHARACTERS} characters")
         try:
-            job = read_job(text, "the job")
+            job = await asyncio.to_thread(read_job, text, "the job")
         except ConfigError as error:
             raise HttpRefusalError(400, str(error)) from None
         self._allow("StartJob", job.name, dataset=job.dataset)
@@ -243,6 +247,19 @@ class ProcessPage:
                 yield
             finally:
                 await board.close()
+
+
+@asynccontextmanager
+async def _turn(lock: asyncio.Lock, request: web.Request) -> AsyncIterator[None]:
+    """Hold a lock for a request whose page is still there when its turn has come.
+
+    Raises:
+        HttpRefusalError: the page has gone.
+    """
+    async with lock:
+        if request.transport is None or request.transport.is_closing():
+            raise HttpRefusalError(503, "the page has gone")
+        yield
 
 
 async def _wait(news: asyncio.Event) -> None:

@@ -269,8 +269,8 @@ class TestFoldsOfAParty:
         by_id, by_place = moved.copy(), np.full(self.n_rows, RowRole.UNUSED, np.uint8)
         by_id[dropped] = RowRole.UNUSED
         by_place[:-120] = np.delete(moved, dropped)
-        assert fewest_rows(folds, by_id) == 1
-        assert fewest_rows(folds, by_place) > Policy().min_changed_rows
+        assert fewest_rows(folds.astype(np.uint16), by_id.astype(np.uint16)) == 1
+        assert fewest_rows(folds.astype(np.uint16), by_place.astype(np.uint16)) > Policy().min_changed_rows
 
     def test_read_the_mean_of_rows_that_have_one_label(
         self, private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch

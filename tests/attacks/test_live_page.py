@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -22,6 +23,7 @@ from tests.support.certificates import (
 from tests.support.live_page import ServedPage, guest_settings, page_events, serving_page
 from tests.support.waiting import eventually
 from trilateral.common.config.process import ProcessConfig
+from trilateral.common.observe.audit_page import AuditPage
 from trilateral.common.process import http
 from trilateral.common.rpc.certificates import Identity, load_certificates
 from trilateral.common.rpc.pinning import client_tls
@@ -272,6 +274,58 @@ async def test_connections_beyond_the_maximum_are_closed(
                 return False
 
         await eventually(is_open)
+
+
+async def test_callers_without_a_certificate_hold_few_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "MAX_HANDSHAKES", 3)
+    monkeypatch.setattr(http, "HANDSHAKE_SECONDS", 1.0)
+    authority = root_without_limit()
+    settings = over_tls(tmp_path, authority)
+    alice = make_identity(authority, "alice.example.org")
+    async with serving_page(settings, certificates=load_certificates(ProcessConfig.model_validate(settings))) as served:
+        host, port = served.url.removeprefix("https://").split(":")
+        silent = [await asyncio.open_connection(host, int(port)) for _ in range(6)]
+        ends = [asyncio.create_task(reader.read()) for reader, _ in silent]
+        done, _ = await asyncio.wait(ends, timeout=0.5)
+        assert len(done) == 3
+
+        async def is_open() -> bool:
+            return await status_for(served, alice, authority) == 200
+
+        await eventually(is_open)
+        for _, writer in silent:
+            writer.close()
+        await asyncio.gather(*ends, return_exceptions=True)
+
+
+async def test_pages_that_have_gone_leave_no_work_behind(
+    tmp_path: Path, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_read = 0
+    may_end = threading.Event()
+
+    def read(*arguments: Any, **options: Any) -> AuditPage:
+        nonlocal n_read
+        n_read += 1
+        may_end.wait(30)
+        return AuditPage((), None)
+
+    monkeypatch.setattr(page, "read_audit_page", read)
+    async with serving_page(guest_settings(tmp_path)) as served:
+        host, port = served.url.removeprefix("http://").split(":")
+        for _ in range(20):
+            _, writer = await asyncio.open_connection(host, int(port))
+            writer.write(f"GET /api/audit HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            await asyncio.sleep(0.01)
+            writer.close()
+        await eventually(lambda: n_read == 1)
+        await asyncio.sleep(0.1)
+        may_end.set()
+        async with session.get(f"{served.url}/api/audit") as answer:
+            assert answer.status == 200
+        assert n_read == 2
 
 
 # --- names that are paths or markup

@@ -75,6 +75,10 @@ def test_a_page_in_order_passes_all_checks(show: Callable[[str], Visitor], tmp_p
         ('<p style="position: relative; left: -50px">moved out</p>', "outside the window"),
         (f'<svg width="100" height="20"><text y="15">{LONG}</text></svg>', "outside its box"),
         ('<div style="width: 400px; height: 10px"></div>', "needs 408 pixels"),
+        (
+            '<svg viewBox="0 0 9 9" width="9" height="9"><text y="9" font-size="6">x</text></svg>',
+            "smaller than 8 pixels",
+        ),
     ],
 )
 def test_what_cannot_be_seen_whole_is_found(show: Callable[[str], Visitor], body: str, fault: str) -> None:

@@ -95,8 +95,8 @@ def test_a_person_starts_follows_stops_and_resumes_a_training(
         expect(fact(page, "state")).to_have_text("training")
         expect_later_rounds(page)
         eventually_shown(page, lambda: newest_round(page) > 40)
-        visitor.photograph(pictures / "live-page-1440.png", whole=False)
-        visitor.photograph(pictures / "live-page-375.png", width=375, theme="dark", whole=False)
+        visitor.photograph(pictures / "live-page.png")
+        visitor.photograph(pictures / "live-page-phone.png", width=375, theme="dark")
         page.set_viewport_size({"width": 1440, "height": 900})
 
         page.get_by_role("button", name="Stop the job").click()
@@ -145,12 +145,12 @@ def test_the_focus_stays_where_it_is_while_news_arrive(browser: Browser, trial: 
         start(page, "endless-3")
         expect_later_rounds(page)
         page.get_by_role("button", name="Stop the job").focus()
-        page.wait_for_timeout(2500)
+        page.wait_for_timeout(1500)  # the page shows the time anew each second
         expect(page.get_by_role("button", name="Stop the job")).to_be_focused()
         page.goto("/#/jobs")
         link = page.get_by_role("link", name="endless-3")
         link.focus()
-        page.wait_for_timeout(2500)
+        page.wait_for_timeout(1500)  # the page shows the time anew each second
         expect(link).to_be_focused()
         page.keyboard.press("Enter")
         change(page, "Stop")

@@ -53,6 +53,29 @@ def test_the_shift_of_columns_and_scores_is_that_of_the_command(tmp_path: Path) 
     assert path.score_shift(path.score(TABLE)).psi < 0.05
 
 
+def test_a_session_compares_a_dataset_and_loads_the_model_of_a_class(tmp_path: Path) -> None:
+    path = trained(tmp_path, [1.0, 0.0, 0.0, 2.0, 0.3, 0.3], classes=["own", "rent", "free"])
+    job = tmp_path / "state/jobs/churn"
+    job.mkdir(parents=True)
+    path.rename(job / "model.json")
+    rows = TABLE.assign(age=TABLE["age"] + 1)
+    rows.to_csv(tmp_path / "march.csv", index=False)
+    (tmp_path / "guest.yaml").write_text(
+        "{role: guest, plaintext: true, listen: 127.0.0.1:1, state: state, datasets: {march: {path: march.csv}},"
+        " peers: {host: 127.0.0.1:2, coordinator: 127.0.0.1:3}}"
+    )
+    with trilateral.connect(tmp_path / "guest.yaml") as session:
+        table = session.shift("churn", "march")
+        rent = session.model("churn", of_class="rent")
+        assert session.model("churn", of_class="2").coefficients().equals(rent.coefficients())
+        with pytest.raises(trilateral.PolicyError, match="no dataset named april"):
+            session.shift("churn", "april")
+        with pytest.raises(trilateral.ConfigError, match="name one of them, with --class or `of_class`"):
+            session.model("churn")
+    pd.testing.assert_frame_equal(table, rent.shift(rows))
+    assert table["csi"]["age"] > 0.25
+
+
 def test_probabilities_are_compared_with_labels_in_any_order() -> None:
     p = pd.Series(np.clip(RNG.random(N), 0.02, 0.98), index=TABLE["id"])
     labels = pd.Series(RNG.random(N) < p.to_numpy(), index=TABLE["id"])
@@ -107,12 +130,17 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
         (trilateral.calibration_drift, (p, p.rename(index={"b": "c"})), trilateral.DataError, "misses some"),
         (trilateral.calibration_drift, (p, p.iloc[:1]), trilateral.DataError, "other rows than the scores"),
         (trilateral.calibration_drift, (p + 1, p), trilateral.DataError, "outside 0 to 1"),
+        (trilateral.calibration_drift, (p, p), trilateral.DataError, "other than True and False, 0 and 1, or -1 and 1"),
+        (trilateral.calibration_drift, (p, pd.Series([1, 2], p.index)), trilateral.DataError, "give True for the rows"),
+        (trilateral.calibration_drift, (p, pd.Series(["yes", "no"], p.index)), trilateral.DataError, "not numbers$"),
+        (trilateral.compare_scores, (p, p, p), trilateral.DataError, "`labels` has values other than"),
         (trilateral.compare_scores, (p, p.rename(index={"b": "a"})), trilateral.DataError, "repeats an entry"),
         (trilateral.compare_scores, (p.iloc[:0], p.iloc[:0]), trilateral.DataError, "no rows"),
         (model.shift, ([1],), TypeError, "frame: expected a pandas DataFrame"),
         (model.shift, (TABLE.iloc[:0],), trilateral.DataError, "no rows to compare"),
         (model.score_shift, ([1],), TypeError, "scores: expected a pandas Series"),
         (model.score_shift, (p * np.nan,), trilateral.DataError, "not finite"),
+        (model.score_shift, (p.astype(object).replace(0.2, "a value"),), trilateral.DataError, "not numbers$"),
         (model.compare, ("churn",), TypeError, "other: expected a Model"),
     ]
     for call, arguments, kind, said in wrong:

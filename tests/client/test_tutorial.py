@@ -5,9 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 DOCS = Path(__file__).parents[2] / "docs"
 TUTORIAL, SCORECARD = DOCS / "tutorial.ipynb", DOCS / "scorecard.ipynb"
@@ -15,6 +13,10 @@ TUTORIAL, SCORECARD = DOCS / "tutorial.ipynb", DOCS / "scorecard.ipynb"
 
 def run(path: Path, folder: Path) -> tuple[list[Any], str]:
     """Run a notebook in a folder, and return its outputs and what it has printed."""
+    # The imports take seconds, and each worker of pytest-xdist imports this module.
+    import nbformat
+    from nbclient import NotebookClient
+
     notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     NotebookClient(notebook, timeout=150, resources={"metadata": {"path": str(folder)}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]

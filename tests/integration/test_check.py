@@ -315,6 +315,12 @@ def a_constant_column_refused(setting: Setting) -> None:
     setting.settings[Role.HOST]["datasets"]["made"]["preprocessing"] = {"constant": "refuse"}
 
 
+def a_label_of_no_column(setting: Setting) -> None:
+    a_constant_column(setting)
+    labels = {"x0": "Balance", "x1": "Balance", "x99": "Income"}
+    setting.settings[Role.HOST]["datasets"]["made"]["reason_labels"] = labels
+
+
 def an_id_twice_of_which_one_counts(setting: Setting) -> None:
     an_id_twice(setting)
     setting.settings[Role.HOST]["datasets"]["made"]["repeated_ids"] = "first"
@@ -791,6 +797,7 @@ LOCAL = [
     Case(a_constant_column, NOTE, "datasets.made: left out column 'x0': the same value in all training", Role.HOST),
     Case(a_constant_column_refused, PROBLEM, "datasets.made: column 'x0' has the same value in all tr", Role.HOST),
     Case(an_id_twice_of_which_one_counts, NOTE, "datasets.made: 1 row repeats an earlier ID: kept the f", Role.HOST),
+    Case(a_label_of_no_column, WARNING, "datasets.made.reason_labels: no feature has the name 'x99'", Role.HOST),
     Case(a_column_of_words, PROBLEM, "datasets.made: column 'x0' has 1 value that is not a number", Role.HOST),
     Case(
         few_rows_for_the_policy, WARNING, "datasets.made: a job with the defaults: the host refuses the job", Role.HOST

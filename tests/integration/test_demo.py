@@ -67,8 +67,12 @@ def by_hand(demo_output: str, folder: Path, cwd: Path) -> None:
     """Run the commands that the demo printed, in another folder."""
     # The demo has ended and released its ports. Reserve them, so that no other test takes them.
     assert all(lock_address(load_process_config(folder / f"{role}.yaml", {}).listen) for role in Role)
-    *serves, train = (shlex.split(line) for line in demo_output.splitlines() if line.startswith("  /"))
+    report, *serves, train = (shlex.split(line) for line in demo_output.splitlines() if line.startswith("  /"))
     assert len(serves) == len(Role)
+    reported = CliRunner().invoke(app, report[report.index("report") :])
+    assert reported.exit_code == 0, reported.output
+    page = (folder / "report.html").read_text()
+    assert all(f'<title id="holdout-{name}-title' in page for name in ("roc", "scores", "calibration"))
     with ExitStack() as servers:
         for command in serves:
             server = servers.enter_context(subprocess.Popen(command, cwd=cwd, stderr=subprocess.DEVNULL))

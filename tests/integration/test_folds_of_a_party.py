@@ -22,11 +22,12 @@ from tests.support.three_servers import (
 )
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.dataset import FoldConfig
-from trilateral.common.config.job import JobConfig, PenaltyPath
+from trilateral.common.config.job import JobConfig, PenaltyPath, Sgd
 from trilateral.common.data.model.model_file import load_model
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.journal import Journal
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING
+from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.row_roles import RoleVector
 from trilateral.coordinator.numpy_training import train_plain
 
@@ -148,6 +149,28 @@ async def test_either_party_refuses_a_small_fold(tmp_path: Path) -> None:
         strict = {**configs, role: changed(configs[role], {"min_batch": 100})}
         detail = await train(strict, by("group"))
         assert detail == f"the {role} refuses the job under policy.min_batch: the minimum is 100; a fold has 4"
+
+
+async def test_folds_that_are_the_batches_of_an_earlier_training_but_for_one_row_are_refused(tmp_path: Path) -> None:
+    configs = owned_by(Role.HOST, "group", tmp_path)
+    configs[Role.GUEST] = changed(configs[Role.GUEST], {"min_changed_rows": 100})
+    in_batches = JobConfig(
+        name="batches",
+        dataset=DATASET,
+        protocol="shares",
+        algorithm=Sgd(),
+        batch=100,
+        epochs=1,
+        holdout=0.0,
+        aligned=True,
+    )
+    assert await train(configs, in_batches) == ""
+    keys = Batches.of(in_batches, N_ROWS).part_of_rows()
+    keys[0] = (keys[0] + 1) % 6
+    table = pd.read_csv(tmp_path / "host.csv", dtype={"id": str}).sort_values("id")
+    table.assign(key=keys).to_csv(tmp_path / "host.csv", index=False)
+    detail = await train(configs, by("group", folds=6))
+    assert detail.startswith("the guest refuses the job under policy.min_changed_rows: sums over the folds or batches")
 
 
 async def test_no_fold_of_a_row_reaches_a_log_or_the_coordinator(

@@ -249,6 +249,29 @@ async def test_reasons_of_the_host_end_with_its_permission(world: World) -> None
     assert world.given == (2, 1)
 
 
+async def test_reasons_that_the_host_adds_later_are_found_at_the_next_request_for_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[int] = []
+
+    def take(data: bytes, n_reasons: int = 0) -> LabelledList:
+        fetched.append(n_reasons)
+        return LabelledList(data, n_reasons)
+
+    monkeypatch.setattr("trilateral.guest_party.online.LabelledList", take)
+    async with world.serving() as session:
+        await session.score(JOB.name, NEW, [COMMON])
+        for _ in range(2):
+            await refused(session, DataError, "the host prepares 0 reasons", [COMMON], host_reasons=1)
+        assert (fetched, world.given) == ([0], (1, 1))
+        with_host_reasons(world, 1)
+        await eventually(lambda: [each.reasons for each in world.lists[0]._lists] == [1])
+        (row,) = await session.score(JOB.name, NEW, [COMMON], host_reasons=1)
+    named = host_reasons(world.configs[Role.HOST], JOB.name, world.rows[Role.HOST])
+    assert row.host_reasons == tuple(named[COMMON][:1])
+    assert (fetched, world.given) == ([0, 1], (3, 2))
+
+
 async def test_a_changed_table_changes_the_scores(world: World) -> None:
     async with world.serving() as session:
         (before,) = await session.score(JOB.name, NEW, [COMMON])

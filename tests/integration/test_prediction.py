@@ -1,8 +1,10 @@
 """Predictions over real servers: the scores are right, and only a permitted caller gets them."""
 
 import asyncio
+import errno
 import json
 import logging
+import os
 import shutil
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -427,6 +429,18 @@ async def test_a_host_that_sends_wrong_reason_codes_is_refused(
         with pytest.raises(ProtocolError, match=said):
             await world.predict(peer, n_host_reasons=1)
     assert not (world.folder / "scores.csv").exists()
+
+
+async def test_a_scratch_folder_without_room_for_the_scores_ends_the_prediction_before_one_leaves(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write to a mapped file for which the disk has no room would kill the process."""
+
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    await world.refused(ConfigError, r"scratch\.folder: .* cannot be written: No space left")
 
 
 async def test_without_permission_nothing_is_read_and_no_score_leaves(world: World) -> None:

@@ -3,11 +3,13 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
+from PIL import Image
 from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Request, sync_playwright
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
@@ -17,6 +19,9 @@ HEIGHT = 900
 THEMES = ("light", "dark")
 LOCAL_SCHEMES = ("data", "blob", "about")
 """URLs of these schemes cause no request over the network."""
+
+DRAWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
+"""Waits until the page is drawn, and until a script that watches the size of a part has drawn this part anew."""
 
 CUT_OFF = """() => {
     const found = [];
@@ -50,6 +55,9 @@ CUT_OFF = """() => {
         else while (["inline", "contents"].includes(getComputedStyle(holder).display)) holder = holder.parentElement;
         const own = holder.getBoundingClientRect();
         if (isForScreenReaders(holder)) continue;
+        const matrix = isSvg(parent) ? parent.getScreenCTM() : {a: 1, b: 0};
+        const scale = Math.hypot(matrix.a, matrix.b);
+        if (parseFloat(getComputedStyle(parent).fontSize) * scale < 7.9) say(node, "smaller than 8 pixels");
         let scrolls = false;
         for (let each = holder; each && !scrolls; each = each.parentElement) {
             const style = getComputedStyle(each);
@@ -71,7 +79,8 @@ CUT_OFF = """() => {
     }
     return found;
 }"""
-"""Returns the texts that a reader cannot see whole: outside their box or the window, and not in a part that scrolls."""
+"""Returns the texts that are too small, or that a reader cannot see whole: outside their box or the window, and not in
+a part that scrolls."""
 
 
 class Visitor:
@@ -117,6 +126,7 @@ class Visitor:
         before = self.page.viewport_size
         for width in WIDTHS:
             self.page.set_viewport_size({"width": width, "height": HEIGHT})
+            self.page.evaluate(DRAWN)
             found = self.page.evaluate(CUT_OFF)
             assert not found, "\n".join([f"in a window of {width} pixels:", *found])
             needed = self.page.evaluate("document.documentElement.scrollWidth")
@@ -124,12 +134,17 @@ class Visitor:
         if before:
             self.page.set_viewport_size(before)
 
-    def photograph(self, path: Path, *, width: int = 1440, theme: str = "light", whole: bool = True) -> None:
-        """Write a screenshot, of the whole page or of the window."""
+    def photograph(
+        self, path: Path, *, at: str = "body", width: int = 1440, height: int = HEIGHT, theme: str = "light"
+    ) -> None:
+        """Write a picture of the window, in few colours, from the element that the selector `at` names."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.page.set_viewport_size({"width": width, "height": HEIGHT})
+        self.page.set_viewport_size({"width": width, "height": height})
         self.page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-        self.page.screenshot(path=path, full_page=whole, animations="disabled")
+        self.page.evaluate(DRAWN)
+        self.page.evaluate("at => document.querySelector(at).scrollIntoView()", at)
+        content = self.page.screenshot(animations="disabled")
+        Image.open(BytesIO(content)).convert("RGB").quantize(96).save(path, optimize=True)
 
     def _note_console(self, message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"}:

@@ -20,9 +20,8 @@ from trilateral.common.data.tables.table_file import open_table
 
 SCORE = "score"
 FIGURES = (SCORE, "probability")
-_OF_CLASS = re.compile(r"(score|probability)_")
 _REASON = re.compile(r"(host_)?reason_\d+")
-"""Such names are those of further columns of a score file that are not part of an ID."""
+"""The names of the columns of a score file with reasons, which are not part of an ID."""
 _DEFAULT_FORM = IdForm()
 
 
@@ -141,12 +140,12 @@ def _read(path: Path, form: IdForm, of_class: str | None) -> tuple[Ids, tuple[Fl
         raise DataError(f"there is no file of scores {path}: name a file that `trilateral predict` wrote")
     names = open_table(path).names
     wanted = figures_of_class(of_class)
-    if of_class is None and SCORE not in names and any(name.startswith(f"{SCORE}_") for name in names):
+    if of_class is None and SCORE not in names and _figures_of_classes(names):
         raise DataError(
             f"{path.name} has a score for each of several classes: name a class with --class, or scores by a model of a"
             " label with two values"
         )
-    others = {*FIGURES, *wanted} if of_class is None else {"class", *(n for n in names if _OF_CLASS.match(n))}
+    others = {*FIGURES} if of_class is None else {"class", *_figures_of_classes(names)}
     id_columns = [name for name in names if name not in others and not _REASON.fullmatch(name)]
     if not {*wanted} <= {*names} or not id_columns:
         raise DataError(
@@ -158,6 +157,13 @@ def _read(path: Path, form: IdForm, of_class: str | None) -> tuple[Ids, tuple[Fl
     if not (np.isfinite(scores).all() and np.isfinite(probabilities).all()):
         raise DataError(f"{path.name}: some rows have no finite score")
     return table.ids, (scores, probabilities)
+
+
+def _figures_of_classes(names: Sequence[str]) -> list[str]:
+    """Return the names of the columns with figures of classes. A column such as `score_id` alone may be an ID."""
+    classes = [name.removeprefix(f"{SCORE}_") for name in names if name.startswith(f"{SCORE}_")]
+    pairs = [figures_of_class(each) for each in classes]
+    return [name for pair in pairs if {*pair} <= {*names} for name in pair]
 
 
 def _numbers(column: Column) -> FloatVector:

@@ -2,6 +2,7 @@
 
 import hashlib
 import platform
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -29,7 +30,7 @@ from trilateral.common.data.model.classes import (
     fit_class_map,
     measure_classes,
 )
-from trilateral.common.data.model.distributions import Distributions, NumberDistribution
+from trilateral.common.data.model.distributions import NO_DISTRIBUTIONS, Distributions, NumberDistribution
 from trilateral.common.data.model.inference import Inference, fit_of, infer
 from trilateral.common.data.party_data import PreparedData
 from trilateral.common.data.preprocessing import Preprocessing
@@ -124,6 +125,11 @@ class ComparedPenaltyRow(Settings):
     """Training columns of both parties with a weight other than 0, without the intercept: the mean over the folds."""
     chosen: bool
     """Whether the model has this penalty."""
+
+
+def is_by_auc(search: Sequence[ComparedPenaltyRow]) -> bool:
+    """Return whether a job chose its penalty by the AUC on the folds."""
+    return any(each.auc is not None for each in search)
 
 
 class PartyModel(Settings):
@@ -335,13 +341,30 @@ class PartyModel(Settings):
         Raises:
             ConfigError: there is no such class; the text names those that there are.
         """
-        numbers = [str(number) for number in range(1, len(self.parts) + 1)]
-        names = (self.classes.names if self.classes is not None else None) or numbers
-        for found in (names, numbers):
-            if self.classes is not None and name in found:
-                return self._with(self.classes.parts[found.index(name)])
-        has = f"the classes {', '.join(names)}" if self.classes is not None else "one model for both labels"
+        if self.classes is not None:
+            for found in (self._class_names, self._class_numbers):
+                if name in found:
+                    return self._with(self.classes.parts[found.index(name)])
+        has = f"the classes {', '.join(self._class_names)}" if self.classes is not None else "one model for both labels"
         raise ConfigError(f"the model of job {self.job.name} has no class {name}: it has {has}")
+
+    def class_name(self, of_class: str) -> str:
+        """Return what the columns of a class are called in a file of scores.
+
+        Args:
+            of_class: as for `of_class`.
+        """
+        names, numbers = self._class_names, self._class_numbers
+        return names[numbers.index(of_class)] if of_class in numbers and of_class not in names else of_class
+
+    @property
+    def _class_numbers(self) -> list[str]:
+        return [str(number) for number in range(1, len(self.parts) + 1)]
+
+    @property
+    def _class_names(self) -> list[str]:
+        """The values of the label or, at the host, the numbers of the classes."""
+        return (self.classes.names if self.classes is not None else None) or self._class_numbers
 
     def one(self, of_class: str | None) -> "PartyModel":
         """Return the model of one class, if this one has classes, and this one itself otherwise; see `of_class`.
@@ -352,10 +375,9 @@ class PartyModel(Settings):
         if of_class is not None:
             return self.of_class(of_class)
         if self.classes is not None:
-            names = self.classes.names or [str(number) for number in range(1, len(self.classes.parts) + 1)]
             raise ConfigError(
                 f"the model of job {self.job.name} has several classes: name one of them, with --class or"
-                f" `of_class`: {', '.join(names)}"
+                f" `of_class`: {', '.join(self._class_names)}"
             )
         return self
 
@@ -364,6 +386,17 @@ class PartyModel(Settings):
         score = own.pop("score_distribution")
         distributions = self.distributions and self.distributions.model_copy(update={"score": score})
         return self.model_copy(update=own | {"distributions": distributions, "classes": None})
+
+    @property
+    def known_distributions(self) -> Distributions:
+        """The distributions of the columns and of the score.
+
+        Raises:
+            DataError: an earlier release wrote the file, without any.
+        """
+        if self.distributions is None:
+            raise DataError(NO_DISTRIBUTIONS)
+        return self.distributions
 
     @property
     def score_distribution(self) -> NumberDistribution | None:

@@ -62,10 +62,13 @@ export class JobView {
 
   // What the coordinator tells about the rounds; without it, what this process knows.
   known() {
-    const { rounds, work } = this.feed;
+    const { rounds, work, revision } = this.feed;
+    if (revision === this.revision) return this.merged;
+    this.revision = revision;
     const merged = new Map([...work.values()].map((line) => [line.round, { ...line, seconds: line.seconds && line.seconds.all - (line.seconds.setup ?? 0), kinds: line.seconds }]));
     for (const [round, line] of rounds) merged.set(round, { ...merged.get(round), ...line });
-    return [...merged.values()].sort((one, other) => one.round - other.round);
+    this.merged = [...merged.values()].sort((one, other) => one.round - other.round);
+    return this.merged;
   }
 
   factsOf(job) {

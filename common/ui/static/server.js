@@ -31,6 +31,7 @@ export class Feed {
     this.job = null;
     this.pause = MIN_PAUSE;
     this.is_connected = false;
+    this.revision = 0; // of the rounds and the work
     this.process = null;
     this.lost = null;
     this.jobs = new Map();
@@ -44,6 +45,7 @@ export class Feed {
     this.notes = [];
     this.rounds = new Map();
     this.work = new Map();
+    this.revision += 1;
   }
 
   open(job) {
@@ -98,5 +100,6 @@ export class Feed {
     if (is_from_start) known.clear();
     // A later attempt at a round replaces an earlier one.
     for (const line of lines) known.set(line.round, line);
+    this.revision += 1;
   }
 }

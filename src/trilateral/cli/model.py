@@ -100,13 +100,12 @@ def export(
     config: ConfigOption = None,
 ) -> None:
     """Write a part for other programs: its weights, or everything that computes its scores."""
-    from trilateral.common.base.files import write_whole
+    from trilateral.common.base.files import check_new, write_whole
     from trilateral.common.data.model.model_file import load_model
 
     with public_errors():
         part = load_model(_find(model, config)).one(of_class)
-        if out.exists():
-            raise ConfigError(f"--out {out}: the file exists: choose another name, or remove the file")
+        check_new(out, "--out")
         content = _written(part, format_)
         try:
             write_whole(out, content)
@@ -160,7 +159,7 @@ def scorecard(
     from rich.console import Console
 
     from trilateral.cli.bins import print_scorecard
-    from trilateral.common.base.files import write_whole
+    from trilateral.common.base.files import check_new, write_whole
     from trilateral.common.data.model.model_file import load_model
     from trilateral.common.data.model.scorecard import (
         Scale,
@@ -176,8 +175,7 @@ def scorecard(
         if out is not None:
             if out.suffix not in {".csv", ".json"}:
                 raise ConfigError(f"--out {out}: the name must end in .csv or .json")
-            if out.exists():
-                raise ConfigError(f"--out {out}: the file exists: choose another name, or remove the file")
+            check_new(out, "--out")
             text = scorecard_csv(rows) if out.suffix == ".csv" else scorecard_json(part, scale, rows)
             try:
                 write_whole(out, text)
@@ -263,8 +261,10 @@ def compare(
         if (scores or labels is not None) and len(scores or []) != 2:
             raise ConfigError("--scores: give two files, one of each model: --scores FIRST --scores SECOND")
         of_labels = None if labels is None else (labels, dataset_of(labels, config))
-        one, other = (load_model(_find(model, config)).one(of_class) for model in (first, second))
-        of_both = compare_scores(scores[0], scores[1], of_labels) if scores else None
+        parts = [load_model(_find(model, config)) for model in (first, second)]
+        one, other = (part.one(of_class) for part in parts)
+        name = None if of_class is None else parts[0].class_name(of_class)
+        of_both = compare_scores(scores[0], scores[1], of_labels, name) if scores else None
         if as_json:
             from trilateral.cli.model_records import comparison_record
 
@@ -310,11 +310,12 @@ def drift(
         if dataset is not None:
             columns = stability.find_column_shifts(part, dataset_of(dataset, config), dataset)
         one = part if scores is None else part.one(of_class)
+        name = None if of_class is None else part.class_name(of_class)
         if scores is not None:
-            score = stability.find_score_shift(one, scores, of_class)
+            score = stability.find_score_shift(one, scores, name)
         if labels is not None and scores is not None:
             of_labels = labels, dataset_of(labels, config)
-            drifted = stability.find_calibration_drift(one, scores, of_labels, of_class)
+            drifted = stability.find_calibration_drift(one, scores, of_labels, name)
         if as_json:
             from trilateral.cli.model_records import drift_record
 

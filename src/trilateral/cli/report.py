@@ -39,14 +39,13 @@ def report(
     """Write a report of a job into one HTML file, which only this user can read."""
     from rich.console import Console
 
-    from trilateral.common.base.files import write_whole
+    from trilateral.common.base.files import check_new, write_whole
     from trilateral.common.config.load import load_process_config
     from trilateral.common.report.job_files import read_job, read_path
     from trilateral.common.report.page import html_of
 
     with public_errors():
-        if out.exists():
-            raise ConfigError(f"--out {out}: the file exists: choose another name, or remove the file")
+        check_new(out, "--out")
         if labels is not None and scores is None:
             raise ConfigError("--labels needs the scores of the rows: give --scores")
         later = _later(config, scores, labels, dataset)

@@ -10,7 +10,7 @@ from trilateral.common.data.model.assessment import CalibrationReport, Evaluated
 from trilateral.common.data.model.calibration import AnyCalibration, InterceptOnly, Isotonic, Platt
 from trilateral.common.data.model.export import INTERCEPT, weights_of
 from trilateral.common.data.model.inference import ChiSquareTest, Inference, ModelFit
-from trilateral.common.data.model.model_file import Classes, EvaluatedEpoch, PartyModel, load_model
+from trilateral.common.data.model.model_file import Classes, EvaluatedEpoch, PartyModel, is_by_auc, load_model
 from trilateral.common.data.party_data import describe_left_out
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.protocol.evaluation import HoldoutMetrics
@@ -197,7 +197,7 @@ def _intervals_table(sets: list[EvaluatedSet]) -> Table:
 
 def _search_table(model: PartyModel) -> Table:
     table = Table(title=f"cross-validation with {model.job.folds} folds", title_justify="left")
-    by_auc = any(each.auc is not None for each in model.search)
+    by_auc = is_by_auc(model.search)
     for name in ("l1", "l2", "log loss", "std. error", *(("AUC", "std. error") if by_auc else ()), "columns", ""):
         table.add_column(name, justify="right")
     for each in model.search:

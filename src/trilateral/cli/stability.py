@@ -15,8 +15,6 @@ from trilateral.common.data.model.calibration import log_odds
 from trilateral.common.data.model.calibration_drift import CalibrationDrift, Estimate, calibration_drift, log_odds_of
 from trilateral.common.data.model.comparison import AucComparison, compare_auc, pair_terms, score_psi
 from trilateral.common.data.model.distributions import (
-    NO_DISTRIBUTIONS,
-    Distributions,
     ShiftCounter,
     chance_psi,
     describe_grade,
@@ -76,7 +74,7 @@ def find_column_shifts(model: PartyModel, dataset: DatasetConfig, name: str) -> 
     Raises:
         DataError: the model file has no distributions, or the table cannot be used.
     """
-    distributions = _distributions(model)
+    distributions = model.known_distributions
     counter = ShiftCounter(distributions)
     count_shift(model, dataset, counter)
     shift = counter.shift
@@ -105,7 +103,7 @@ def find_score_shift(model: PartyModel, scores: Path, of_class: str | None = Non
     Raises:
         DataError: the model file has no distribution of the score, or the file of scores cannot be used.
     """
-    distribution = _distributions(model).score
+    distribution = model.known_distributions.score
     if distribution is None:
         raise DataError(
             "the model file has no distribution of the score: only the guest's part of a model with enough hold-out"
@@ -196,22 +194,25 @@ def print_comparison(first: PartyModel, second: PartyModel, console: Console) ->
         console.print(quality)
 
 
-def compare_scores(first: Path, second: Path, labels: tuple[str, DatasetConfig] | None) -> ScoresOfTwo:
+def compare_scores(
+    first: Path, second: Path, labels: tuple[str, DatasetConfig] | None, of_class: str | None = None
+) -> ScoresOfTwo:
     """Compare the scores of two models on the same rows.
 
     Args:
         first: file of scores by the first model.
         second: file of scores by the second model.
         labels: name and settings of a table with the labels of the rows; without, there is no AUC.
+        of_class: in models of several classes, the class whose scores are compared.
 
     Raises:
         ConfigError, DataError: a file or the labels cannot be used.
     """
-    _, (a, b) = read_scores((first, second))
+    _, (a, b) = read_scores((first, second), of_class=of_class)
     auc = None
     if labels is not None:
         name, dataset = labels
-        rows = read_labelled_scores((first, second), dataset, name)
+        rows = read_labelled_scores((first, second), dataset, name, of_class)
         auc = compare_auc(rows.scores[0], rows.scores[1], rows.labels)
     return ScoresOfTwo(len(a), score_psi(a, b), auc)
 
@@ -235,12 +236,6 @@ def print_scores_of_two(scores: ScoresOfTwo, console: Console) -> None:
         f"difference {auc.difference:+.4f} (95% interval {low:+.4f} to {high:+.4f}); DeLong's test z = {auc.z:.2f},"
         f" p = {auc.p_value:.4f}",
     )
-
-
-def _distributions(model: PartyModel) -> Distributions:
-    if model.distributions is None:
-        raise DataError(NO_DISTRIBUTIONS)
-    return model.distributions
 
 
 def _weight(value: float | None) -> str:

@@ -1,5 +1,6 @@
 """The asynchronous API. The synchronous one in `trilateral.client.session` runs it in a background thread."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -408,24 +409,50 @@ class AsyncSession:
 
     # --- at a party
 
-    def model(self, job: str) -> "Model":
+    def model(self, job: str, of_class: str | None = None) -> "Model":
         """Load this party's part of the model of a finished job.
 
         Args:
             job: name of the job.
+            of_class: in a model of several classes, the class; see `trilateral.load_model`.
 
         Returns:
             The party's part.
 
         Raises:
-            ConfigError: this is the coordinator, which has no part.
+            ConfigError: this is the coordinator, which has no part, or the class is not named or does not exist.
             DataError: there is no such model in the state folder of the process, or it cannot be read.
         """
         from trilateral.client.model import load_model
 
         check_names(job=job)
         self._check_party("part of a model")
-        return load_model(JobFolder(self.config.state, job).find_model())
+        return load_model(JobFolder(self.config.state, job).find_model(), of_class)
+
+    async def shift(self, job: str, dataset: str) -> "pd.DataFrame":
+        """Compare the rows of a dataset with those of a training, column by column and in bounded memory.
+
+        Args:
+            job: name of the job that trained the model.
+            dataset: name of the dataset in the configuration of this party.
+
+        Returns:
+            A table like that of `Model.shift`.
+
+        Raises:
+            ConfigError: this is the coordinator, which has no rows.
+            DataError: there is no such model, an earlier release wrote it, or the table cannot be used.
+            PolicyError: there is no such dataset.
+        """
+        from trilateral.client.comparison import shift_of_table
+        from trilateral.common.data.model.model_file import load_model
+        from trilateral.common.jobs.policy import find_dataset
+
+        check_names(job=job, dataset=dataset)
+        self._check_party("rows")
+        table = find_dataset(dataset, self.config.datasets, self.config.role)
+        model = load_model(JobFolder(self.config.state, job).find_model())
+        return await asyncio.to_thread(shift_of_table, model, table)
 
     def bins(self, job: str) -> "pd.DataFrame":
         """Load what this party got to know in a finished bins job.
@@ -597,9 +624,9 @@ class AsyncRun:
         """
         await self._session._coordinator.resume(self.name)
 
-    def model(self) -> "Model":
+    def model(self, of_class: str | None = None) -> "Model":
         """Load this party's part of the model. See `AsyncSession.model`."""
-        return self._session.model(self.name)
+        return self._session.model(self.name, of_class)
 
 
 def missing_file(out: Path) -> Path:

@@ -1,7 +1,7 @@
 """Models in use and their comparison, on rows in memory; see docs/models-in-use.md."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -11,9 +11,13 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError
 from trilateral.common.data.model import calibration_drift as by_labels
 from trilateral.common.data.model.comparison import AucComparison, compare_auc, score_psi
+from trilateral.common.data.model.distributions import Distributions, Shift, ShiftCounter, chance_psi
+from trilateral.common.data.model.scoring import count_shift
 
 if TYPE_CHECKING:
+    from trilateral.common.config.dataset import DatasetConfig
     from trilateral.common.data.model.calibration_drift import CalibrationDrift
+    from trilateral.common.data.model.model_file import PartyModel
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,38 @@ class ScoreComparison:
     auc: AucComparison | None
 
 
+def shift_of_table(model: "PartyModel", dataset: "DatasetConfig") -> pd.DataFrame:
+    """Compare the columns of a table with the training rows; see `shift_frame`.
+
+    Raises:
+        DataError: the model file has no distributions, or the table cannot be used.
+    """
+    distributions = model.known_distributions
+    counter = ShiftCounter(distributions)
+    count_shift(model, dataset, counter)
+    return shift_frame(distributions, counter.shift)
+
+
+def shift_frame(distributions: Distributions, shift: Shift) -> pd.DataFrame:
+    """Return the CSI of each column and its mean by chance, the largest first."""
+    chance = [chance_psi(distributions.columns[name].counts, shift.n_rows) for name in shift.csi]
+    index = pd.Index([*shift.csi], name="column")
+    table = pd.DataFrame({"csi": [*shift.csi.values()], "by_chance": chance}, index=index, dtype=np.float64)
+    return table.sort_values("csi", ascending=False, kind="stable")
+
+
+def numbers_of(values: "pd.Series[Any]", name: str) -> FloatVector:
+    """Return the values of a Series as numbers, NaN where one is missing.
+
+    Raises:
+        DataError: a value is not a number. The text does not quote it.
+    """
+    try:
+        return values.to_numpy(np.float64, na_value=np.nan)
+    except (ValueError, TypeError):
+        raise DataError(f"`{name}` has values that are not numbers") from None
+
+
 def calibration_drift(
     probabilities: "pd.Series[float]", labels: "pd.Series[bool]", *, threshold: float = 0.5
 ) -> "CalibrationDrift":
@@ -53,7 +89,7 @@ def calibration_drift(
 
     Args:
         probabilities: of the positive label, or of one class, such as the column `probability` of a prediction.
-        labels: whether each row has the label or class, with the same index in any order.
+        labels: whether each row has the label or class, with the same index in any order; also as 0 and 1, or -1 and 1.
         threshold: rows with a higher probability count as positive, in the accuracy.
 
     Returns:
@@ -61,16 +97,17 @@ def calibration_drift(
         figures of the ranking are those of the probabilities.
 
     Raises:
-        DataError: the indices differ or repeat an entry, or a value is missing.
+        DataError: the indices differ or repeat an entry, or a value is missing, no probability or no label.
         TypeError: an argument is not a Series.
 
     Example:
         >>> scores = prediction.scores.set_index("id")  # doctest: +SKIP
         >>> trilateral.calibration_drift(scores["probability"], outcomes["left"]).ratio  # doctest: +SKIP
     """
-    p, signs = _numbers(probabilities, "probabilities"), _signs(labels, probabilities)
+    p = _numbers(probabilities, "probabilities")
     if not ((p >= 0) & (p <= 1)).all():
         raise DataError("`probabilities` has values outside 0 to 1")
+    signs = _signs(labels, probabilities)
     odds = by_labels.log_odds_of(p)
     return by_labels.calibration_drift(odds, odds, signs, threshold)
 
@@ -96,23 +133,27 @@ def compare_scores(
 
 
 def _signs(labels: "pd.Series[bool]", rows: "pd.Series[float]") -> FloatVector:
-    return np.where(_numbers(_aligned(labels, rows, "labels"), "labels") > 0, 1.0, -1.0)
+    numbers = _numbers(_aligned(labels, rows, "labels"), "labels")
+    if not any(np.isin(numbers, [negative, 1]).all() for negative in (0, -1)):
+        raise DataError(
+            "`labels` has values other than True and False, 0 and 1, or -1 and 1: give True for the rows with the label"
+        )
+    return np.where(numbers > 0, 1.0, -1.0)
 
 
-def _aligned(values: "pd.Series[float] | pd.Series[bool]", rows: "pd.Series[float]", name: str) -> "pd.Series[float]":
+def _aligned(values: "pd.Series[Any]", rows: "pd.Series[float]", name: str) -> "pd.Series[Any]":
     """Return values in the order of the rows."""
     if not isinstance(values, pd.Series):
         raise wrong_type(name, "a pandas Series with the IDs of the rows as index", values)
     if values.index.has_duplicates or rows.index.has_duplicates or len(values) != len(rows):
         raise DataError(f"`{name}` has other rows than the scores, or an index repeats an entry: give each row once")
-    aligned: pd.Series[float] = values.reindex(rows.index).astype(np.float64)
-    return aligned
+    return values.reindex(rows.index)
 
 
-def _numbers(values: "pd.Series[float]", name: str) -> FloatVector:
+def _numbers(values: "pd.Series[Any]", name: str) -> FloatVector:
     if not isinstance(values, pd.Series):
         raise wrong_type(name, "a pandas Series with the IDs of the rows as index", values)
-    numbers: FloatVector = np.asarray(values, np.float64)
+    numbers = numbers_of(values, name)
     if not len(numbers) or not np.isfinite(numbers).all():
         raise DataError(f"`{name}` has no rows, misses some of the rows, or has values that are not finite")
     return numbers

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from trilateral.client.comparison import Stability
+from trilateral.client.comparison import Stability, numbers_of, shift_frame
 from trilateral.client.errors import wrong_type
 from trilateral.common.base.errors import ConfigError, DataError
 from trilateral.common.base.html import facts_html
@@ -19,7 +19,7 @@ from trilateral.common.data.model.assessment import EvaluatedSet
 from trilateral.common.data.model.bin_figures import BinFigures, bin_alone, bin_figures
 from trilateral.common.data.model.calibration import calibrate
 from trilateral.common.data.model.comparison import pair_terms
-from trilateral.common.data.model.distributions import NO_DISTRIBUTIONS, Distributions, ShiftCounter, chance_psi, psi
+from trilateral.common.data.model.distributions import ShiftCounter, chance_psi, psi
 from trilateral.common.data.model.export import weights_of
 from trilateral.common.data.model.inference import Inference
 from trilateral.common.data.model.scorecard import CSV_COLUMNS, Scale, scorecard
@@ -299,14 +299,10 @@ class Model:
             raise wrong_type("frame", "a pandas DataFrame with the columns of `features`", frame)
         if frame.empty:
             raise DataError("there are no rows to compare with those of the training")
-        distributions, steps = self._distributions, self._part.steps
+        distributions, steps = self._part.known_distributions, self._part.steps
         counter = ShiftCounter(distributions)
         counter.add(read_frame(frame, steps.features, steps.texts, self._part.missing))
-        csi = counter.shift.csi
-        chance = [chance_psi(distributions.columns[name].counts, len(frame)) for name in csi]
-        index = pd.Index([*csi], name="column")
-        table = pd.DataFrame({"csi": [*csi.values()], "by_chance": chance}, index=index, dtype=np.float64)
-        return table.sort_values("csi", ascending=False, kind="stable")
+        return shift_frame(distributions, counter.shift)
 
     def score_shift(self, scores: "pd.Series[float]") -> Stability:
         """Compare scores with those of the hold-out rows.
@@ -322,13 +318,13 @@ class Model:
         """
         if not isinstance(scores, pd.Series):
             raise wrong_type("scores", "a pandas Series, such as the column `score` of a prediction", scores)
-        distribution = self._distributions.score
+        distribution = self._part.known_distributions.score
         if distribution is None:
             raise DataError(
                 "the model file has no distribution of the score: only the guest's part of a model with enough hold-out"
                 " rows has one"
             )
-        values = np.asarray(scores, np.float64)
+        values = numbers_of(scores, "scores")
         if not len(values) or not np.isfinite(values).all():
             raise DataError("`scores` has no rows, or some that are not finite")
         expected = distribution.counts
@@ -358,12 +354,6 @@ class Model:
             dtype=np.float64,
         )
 
-    @property
-    def _distributions(self) -> Distributions:
-        if self._part.distributions is None:
-            raise DataError(NO_DISTRIBUTIONS)
-        return self._part.distributions
-
     def probabilities(self, scores: "pd.Series[float]") -> "pd.Series[float]":
         """Turn scores of both parties together into probabilities of the positive label.
 
@@ -376,7 +366,7 @@ class Model:
             Probabilities with the same index, shape (n_rows,).
 
         Raises:
-            DataError: this is the host's part.
+            DataError: this is the host's part, or a score is not a number.
             TypeError: `scores` is not a Series.
         """
         if not isinstance(scores, pd.Series):
@@ -384,4 +374,5 @@ class Model:
         calibration = self._part.calibration
         if calibration is None:
             raise DataError("the host's part of a model has no calibration: only the guest can compute probabilities")
-        return pd.Series(calibrate(np.asarray(scores, np.float64), calibration), index=scores.index, name="probability")
+        probabilities = calibrate(numbers_of(scores, "scores"), calibration)
+        return pd.Series(probabilities, index=scores.index, name="probability")

@@ -140,7 +140,7 @@ class Plots:
         )
 
     def path(self, ax: Axes | None = None) -> Axes:
-        """Draw the log loss of each penalty of a cross-validation.
+        """Draw the log loss of each penalty of a cross-validation, or its AUC if the job chose by that.
 
         Args:
             ax: matplotlib axes; by default those of a new figure.

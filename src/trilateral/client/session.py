@@ -303,20 +303,38 @@ class Session:
 
         return self._call(score)
 
-    def model(self, job: str) -> "Model":
+    def model(self, job: str, of_class: str | None = None) -> "Model":
         """Load this party's part of the model of a finished job.
 
         Args:
             job: name of the job.
+            of_class: in a model of several classes, the class; see `trilateral.load_model`.
 
         Returns:
             The party's part.
 
         Raises:
-            ConfigError: this is the coordinator, which has no part.
+            ConfigError: this is the coordinator, which has no part, or the class is not named or does not exist.
             DataError: there is no such model in the state folder of the process, or it cannot be read.
         """
-        return self._session.model(job)
+        return self._session.model(job, of_class)
+
+    def shift(self, job: str, dataset: str) -> "pd.DataFrame":
+        """Compare the rows of a dataset with those of a training, column by column and in bounded memory.
+
+        Args:
+            job: name of the job that trained the model.
+            dataset: name of the dataset in the configuration of this party.
+
+        Returns:
+            A table like that of `Model.shift`.
+
+        Raises:
+            ConfigError: this is the coordinator, which has no rows.
+            DataError: there is no such model, an earlier release wrote it, or the table cannot be used.
+            PolicyError: there is no such dataset.
+        """
+        return self._call(self._session.shift, job, dataset)
 
     def bins(self, job: str) -> "pd.DataFrame":
         """Load what this party got to know in a finished bins job.
@@ -445,9 +463,9 @@ class Run:
         """
         self._session._call(self._run.resume)
 
-    def model(self) -> "Model":
+    def model(self, of_class: str | None = None) -> "Model":
         """Load this party's part of the model. See `Session.model`."""
-        return self._run.model()
+        return self._run.model(of_class)
 
 
 def _close(loop: BackgroundLoop, session: AsyncSession) -> None:

@@ -61,6 +61,7 @@ def test_a_model_file_needs_no_configuration(folder: Path, tmp_path: Path) -> No
         (["--dataset", "april"], "datasets has no april"),
         (["--scores", "nothing.csv"], "there is no file of scores"),
         (["--out", "taken.html"], "the file exists"),
+        (["--out", "."], "this is a folder: name a file in it"),
         (["--out", "taken.html/report.html"], "cannot be written"),
     ],
 )
@@ -75,6 +76,16 @@ def test_refusals_name_the_option(
     assert done.exit_code in (1, 2)
     assert says in done.output
     assert not (folder / "new.html").exists()
+
+
+def test_without_a_configuration_a_name_or_an_empty_folder_is_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for argument, says in (("first", "if this is the name of a job, give --config too"), (folder, "has no model.json")):
+        done = run(argument, "--out", tmp_path / "report.html")
+        assert done.exit_code == 1
+        assert says in " ".join(done.output.split())
 
 
 def test_the_host_has_no_scores_of_both_parties(folder: Path, tmp_path: Path) -> None:

@@ -174,6 +174,7 @@ def test_drift_of_a_class_compares_its_scores_and_probabilities(folder: Path) ->
     save_model(path, model.model_copy(update={"classes": classes}))
     march = pd.read_csv(folder / "first.csv").rename(columns={"score": "score_own", "probability": "probability_own"})
     others = {f"{figure}_{name}": 0.25 for figure in ("score", "probability") for name in names[1:]}
+    march = march.rename(columns={"id": "score_id"})  # A column of an ID may have such a name.
     march.assign(**others, **{"class": "own"}).to_csv(folder / "homes.csv", index=False)
     outcomes = pd.read_csv(folder / "outcomes.csv")
     outcomes["label"] = np.where(outcomes["label"] == 1, "own", "rent")
@@ -185,6 +186,12 @@ def test_drift_of_a_class_compares_its_scores_and_probabilities(folder: Path) ->
     text = " ".join(shown.output.split())
     assert "PSI of the score of class own, 1,500 rows against 750 hold-out rows: " in text
     assert "/ 750.0 = " in text  # Each of 1,500 rows has the probability 0.5.
+    by_number = run(*words, "--class", "1")
+    assert by_number.output == shown.output
+    pair = ["compare", "first", "first", *words[2:4], *words[4:6], *words[4:], "--class", "1"]
+    compared = run(*pair)
+    assert compared.exit_code == 0, compared.output
+    assert "AUC on 1,500 rows" in " ".join(compared.output.split())
     shown = run(*words)
     assert shown.exit_code == 2
     assert "has several classes: name one of them" in " ".join(shown.output.split())

@@ -119,6 +119,16 @@ def test_an_estimate_adds_up(size: tuple[ProtocolName, int, int, int]) -> None:
     assert found.bytes == sum(cost.received_bytes for cost in found.processes.values())
 
 
+def test_a_choice_by_auc_costs_the_scores_of_each_penalty() -> None:
+    options: dict[str, Any] = {"folds": 5, "search": [{"l2": 0.1}, {"l2": 0.01}, {"l2": 0.001}]}
+    by_loss, by_auc = (workload("shares", 100_000, choose=choose, **options) for choose in ("log_loss", "auc"))
+    plain, found = estimated(by_loss, mbit=100.0), estimated(by_auc, mbit=100.0)
+    assert found.bytes - plain.bytes == 3 * 8 * 100_000
+    assert found.processes[HOST].sent_bytes - plain.processes[HOST].sent_bytes == 3 * 8 * 100_000
+    assert found.bytes == sum(phase.bytes for phase in found.phases)
+    assert found.seconds > plain.seconds
+
+
 def test_a_slow_line_takes_as_long_as_the_bytes_of_its_busiest_direction() -> None:
     work = workload("shares", 1_000_000)
     found = estimated(work, 64, mbit=1.0)

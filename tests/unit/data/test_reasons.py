@@ -1,13 +1,17 @@
 """The columns that raise a score most."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from tests.support.frames import features_of
-from trilateral.common.config.dataset import PreprocessingConfig
+from trilateral.common.base.errors import ProtocolError
+from trilateral.common.config.dataset import DatasetConfig, PreprocessingConfig
 from trilateral.common.data.model.reasons import NONE, Reasons, decode_places, encode_places, reason_names
 from trilateral.common.data.preprocessing import Preprocessing
+from trilateral.guest_party.reasons import check_labels
 
 N_ROWS = 300
 RNG = np.random.default_rng(4)
@@ -56,6 +60,14 @@ def test_reasons_are_a_byte_each_on_the_wire() -> None:
     for wrong in (content[:3], bytes([201, 0])):
         with pytest.raises(ValueError, match="reason|reshape"):
             decode_places(wrong, (len(wrong) // 2, 2), 200)
+
+
+@pytest.mark.parametrize("label", ["", "=HYPERLINK(1)", "+1", "-1", "@SUM(1)", "two\nlines", "a" * 101])
+def test_a_label_that_may_harm_whoever_reads_the_file_is_refused_by_both_parties(label: str) -> None:
+    with pytest.raises(ValueError, match="expected a label of 1 to 100 characters"):
+        DatasetConfig(path=Path("people.csv"), reason_labels={"age": label})
+    with pytest.raises(ProtocolError, match="labels of reasons that cannot be used: expected a label"):
+        check_labels(["Income", label])
 
 
 def test_a_party_without_columns_has_no_reasons() -> None:

@@ -76,3 +76,10 @@ def test_a_line_of_another_program_is_left_out(tmp_path: Path) -> None:
     folder = made(tmp_path)
     folder.history.write_text("no json\n[1]\n" + line(1) + '{"round": "2"}\n')
     assert numbers(folder)[0] == [1]
+
+
+def test_a_place_that_no_file_has_means_the_start(tmp_path: Path) -> None:
+    folder = made(tmp_path)
+    folder.history.write_text(line(1))
+    for place in (1000, 2**63, 2**64 - 1):
+        assert numbers(folder, place)[0] == [1]

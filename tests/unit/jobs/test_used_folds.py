@@ -17,8 +17,7 @@ from trilateral.common.config.process import Policy
 from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.jobs import used_folds
 from trilateral.common.jobs.sealing import Sealer
-from trilateral.common.jobs.used_folds import USED_FOLDS, UsedFolds, fewest_rows
-from trilateral.common.protocol.row_roles import RoleVector, RowRole
+from trilateral.common.jobs.used_folds import MAX_FOLDS, UNUSED, USED_FOLDS, Folds, UsedFolds, fewest_rows
 
 N_ROWS = 5000
 IDS = [f"person-{row}" for row in range(N_ROWS)]
@@ -32,16 +31,16 @@ def used(tmp_path: Path, request: pytest.FixtureRequest) -> UsedFolds:
 
 
 def add(
-    used: UsedFolds, folds: RoleVector, rows: Rows = ALL, ids: Sequence[str] = IDS, *, least: int = 100, name: str = "a"
+    used: UsedFolds, folds: Folds, rows: Rows = ALL, ids: Sequence[str] = IDS, *, least: int = 100, name: str = "a"
 ) -> None:
     used.add(used.of_job(name, Ids.of(ids), rows, folds[rows]), Policy(min_changed_rows=least))
 
 
-def drawn(seed: int, n_folds: int = 5) -> RoleVector:
-    return np.random.default_rng(seed).integers(0, n_folds, N_ROWS).astype(np.uint8)
+def drawn(seed: int, n_folds: int = 5) -> Folds:
+    return np.random.default_rng(seed).integers(0, n_folds, N_ROWS).astype(np.uint16)
 
 
-def moved(folds: RoleVector, n_rows: int) -> RoleVector:
+def moved(folds: Folds, n_rows: int) -> Folds:
     result = folds.copy()
     result[np.flatnonzero(folds == 2)[:n_rows]] = 3
     return result
@@ -49,7 +48,7 @@ def moved(folds: RoleVector, n_rows: int) -> RoleVector:
 
 @contextmanager
 def refused() -> Iterator[None]:
-    with pytest.raises(PolicyError, match=r"min_changed_rows: sums over the folds of this job and of an earlier one"):
+    with pytest.raises(PolicyError, match=r"min_changed_rows: sums over the folds or batches of this job and"):
         yield
 
 
@@ -61,7 +60,7 @@ def test_the_same_folds_and_others_drawn_at_random_are_allowed(used: UsedFolds) 
     add(used, drawn(1))
     for number, n_folds in enumerate([2, 5, 20, 20], 2):
         add(used, drawn(number, n_folds))
-    no_folds = np.zeros(N_ROWS, dtype=np.uint8)
+    no_folds = np.zeros(N_ROWS, dtype=np.uint16)
     add(used, no_folds)
     add(used, no_folds, ALL[400:])
 
@@ -73,12 +72,12 @@ def test_folds_that_differ_in_few_rows_are_refused(n_moved: int, used: UsedFolds
     with pytest.raises(PolicyError) as caught:
         add(used, moved(folds, n_moved))
     assert str(caught.value) == (
-        "the guest refuses the job under policy.min_changed_rows: sums over the folds of this job and of an earlier one"
-        " show a sum over fewer than 100 rows: use the same folds, let the job draw others by another `seed` or"
-        " `fold_by: random`, or wait until more rows have changed since the earlier job, which the log of the guest"
+        "the guest refuses the job under policy.min_changed_rows: sums over the folds or batches of this job and of an"
+        " earlier one show a sum over fewer than 100 rows: use the same ones, let the job draw others by another `seed`"
+        " or `fold_by: random`, or wait until more rows have changed since the earlier job, which the log of the guest"
         " names"
     )
-    assert notes(caught.value) == [f"the folds of the job first and of this one show a sum over {n_moved} rows"]
+    assert notes(caught.value) == [f"those of the job first and of this one show a sum over {n_moved} rows"]
     add(used, moved(folds, n_moved), least=n_moved)
 
 
@@ -88,7 +87,7 @@ def test_rows_are_recognised_in_a_table_of_other_rows_in_another_order(used: Use
     # 600 new rows come to one fold, so no comparison of training rows refuses the job.
     ids = [f"new-{row}" for row in range(600)] + IDS
     with refused():
-        add(used, np.concatenate([np.full(600, 4, np.uint8), moved(folds, 1)]), np.arange(len(ids)), ids)
+        add(used, np.concatenate([np.full(600, 4, np.uint16), moved(folds, 1)]), np.arange(len(ids)), ids)
     add(used, np.concatenate([drawn(2)[:600], moved(folds, 1)]), np.arange(len(ids)), ids)
     order = np.random.default_rng(3).permutation(N_ROWS)
     with refused():
@@ -103,7 +102,7 @@ def test_other_people_are_other_rows(used: UsedFolds) -> None:
 
 def test_a_union_of_folds_that_differs_in_one_row_from_folds_of_another_job_is_refused(used: UsedFolds) -> None:
     rows = np.random.default_rng(1).permutation(N_ROWS)
-    one, other = np.empty(N_ROWS, np.uint8), np.empty(N_ROWS, np.uint8)
+    one, other = np.empty(N_ROWS, np.uint16), np.empty(N_ROWS, np.uint16)
     one[rows] = np.arange(N_ROWS) // 1000
     # Folds 0 to 2 have the rows of the other job's folds 0 to 2 in another order, but for one row.
     other[rows[: 3 * 1000 + 1]] = np.arange(3001) % 3
@@ -119,24 +118,49 @@ def test_a_training_without_folds_on_the_rows_of_a_fold_and_one_more_is_refused(
     add(used, folds)
     rows = np.sort(np.append(np.flatnonzero(folds == 2), np.flatnonzero(folds != 2)[0]))
     with refused():
-        add(used, np.zeros(N_ROWS, np.uint8), rows)
+        add(used, np.zeros(N_ROWS, np.uint16), rows)
+
+
+def test_batches_are_compared_as_folds(used: UsedFolds) -> None:
+    batches = drawn(1, n_folds=40)
+    add(used, batches)
+    add(used, drawn(2, n_folds=40))
+    with refused():
+        add(used, moved(drawn(2, n_folds=40), 1))
+    with refused():
+        add(used, moved(batches, 1))
+    # Folds of another job that are unions of batches, but for one row.
+    folds = batches // 10
+    folds[np.flatnonzero(folds == 2)[0]] = 3
+    with refused():
+        add(used, folds)
+
+
+def test_more_batches_than_can_be_told_apart_are_one(used: UsedFolds) -> None:
+    batches = (ALL % MAX_FOLDS).astype(np.uint16)
+    add(used, batches)
+    with refused():
+        add(used, moved(batches, 1), least=4)
+    add(used, (ALL % (MAX_FOLDS + 1)).astype(np.uint16), least=4)
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_the_fewest_rows_are_those_of_every_combination_of_sums(seed: int) -> None:
     random = np.random.default_rng(seed)
-    one, other = random.integers(0, 3, (2, 12 + seed)).astype(np.uint8)
+    one, other = random.integers(0, 3, (2, 12 + seed)).astype(np.uint16)
     if seed % 2:
         other[one == 0] = 0
     for folds in (one, other):
-        folds[random.random(len(folds)) < 0.2] = RowRole.UNUSED
+        folds[random.random(len(folds)) < 0.2] = UNUSED
     found = [math.inf]
     for factors in product([0, 1], repeat=6):
-        of_one, of_other = np.zeros(256, np.int64), np.zeros(256, np.int64)
+        of_one, of_other = np.zeros((2, UNUSED + 1), np.int64)
         of_one[:3], of_other[:3] = factors[:3], factors[3:]
         if n_rows := np.count_nonzero(of_one[one] - of_other[other]):
             found.append(int(n_rows))
     assert fewest_rows(one, other) == min(found)
+    for least in range(1, 12):
+        assert (fewest_rows(one, other, least) < least) is (min(found) < least)
 
 
 # --- the file

@@ -80,3 +80,21 @@ def test_lines_without_a_number_and_of_other_programs_are_left_out(tmp_path: Pat
 
 def test_there_may_be_no_log(tmp_path: Path) -> None:
     assert numbers(tmp_path / "audit.jsonl") == ([], None)
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_line_that_no_process_writes_is_left_out_and_read_in_little_memory(
+    is_whole: bool, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_page, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(audit_page, "MAX_LINE_BYTES", 1000)
+    end = b'"number": 999, "previous": "' + b"0" * 64 + b'"}\n'
+    with path.open("ab") as file:
+        file.write(bytes(5000) + (end if is_whole else b""))
+    assert numbers(path, n_lines=3)[0] == [N_LINES, N_LINES - 1, N_LINES - 2]
+
+
+def test_a_line_that_is_nested_too_deeply_is_left_out(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"[" * 100_000 + b'{"number": 999, "previous": "' + b"0" * 64 + b'"}\n')
+    assert numbers(path, n_lines=1)[0] == [N_LINES]

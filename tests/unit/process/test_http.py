@@ -2,12 +2,14 @@
 
 import asyncio
 import time
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.http_parser import DeflateBuffer
 
 from trilateral.common.base.errors import ConfigError, PeerError
 from trilateral.common.base.roles import Role
@@ -81,13 +83,17 @@ async def test_a_request_that_does_not_arrive_is_ended(monkeypatch: pytest.Monke
         assert answer.status == 408
 
 
-async def test_a_body_that_cannot_be_decompressed_is_refused() -> None:
-    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+async def test_a_compressed_body_is_refused_and_not_decompressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def decompress(self: DeflateBuffer, chunk: bytes, size: int) -> None:
+        pytest.fail("decompressed a body of unknown length")
+
+    monkeypatch.setattr(DeflateBuffer, "feed_data", decompress)
+    headers = {"Content-Type": "application/json", "Content-Encoding": "deflate"}
     async with (
         served() as (session, url),
-        session.post(f"{url}/echo", data=b"{}", headers=headers, compress=False) as answer,
+        session.post(f"{url}/echo", data=zlib.compress(b" " * 10**6), headers=headers) as answer,
     ):
-        assert answer.status == 400
+        assert answer.status == 415
 
 
 async def test_a_caller_that_hangs_up_is_no_unexpected_error(caplog: pytest.LogCaptureFixture) -> None:

@@ -196,6 +196,20 @@ def test_a_path_shows_the_chosen_penalty(axes: Axes, l2: tuple[float, ...]) -> N
     assert axes.get_xscale() == ("log" if min(l2) > 0 else "linear")
 
 
+def test_a_path_shows_the_auc_if_that_chose_the_penalty(axes: Axes) -> None:
+    search = [
+        penalty(0, 1.0, None),
+        penalty(0, 0.1, 0.6).model_copy(update={"auc": 0.75, "auc_error": 0.02, "chosen": True}),
+        penalty(0, 0.01, 0.5).model_copy(update={"auc": 0.7, "auc_error": 0.03}),
+    ]
+    text = charts.draw_path(axes, search)
+    assert text == "AUC of 2 penalties on the folds. The highest is 0.75. The chosen one has l1 0 and l2 0.1."
+    assert axes.get_ylabel() == "mean AUC on the folds"
+    curve, *_, chosen = axes.lines
+    np.testing.assert_array_equal(curve.get_ydata(), [0.75, 0.7])
+    np.testing.assert_array_equal(chosen.get_ydata(), [0.75])
+
+
 def test_long_names_that_would_look_alike_keep_what_differs() -> None:
     long = [f"a very long name of a column, with number {number} and more words at its end" for number in range(12)]
     found = names_of([*long, "short", "short"])

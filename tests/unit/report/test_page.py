@@ -25,11 +25,15 @@ from tests.support.finished_job import (
     table_of,
     write_job,
 )
+from trilateral.common.base.errors import ConfigError, DataError
+from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.model_file import Classes, ClassPart, load_model, save_model
 from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.journal import JOURNAL, Journal
 from trilateral.common.report.page import report_html
 
 
@@ -235,16 +239,70 @@ def test_a_model_file_of_an_older_release_has_figures_and_says_why_there_are_no_
         assert "threshold" not in _sections(parsed)
 
 
+@pytest.mark.parametrize("role", [Role.HOST, Role.COORDINATOR])
+def test_a_stopped_job_has_a_report_of_what_is_known(tmp_path: Path, role: Role) -> None:
+    config = write_job(tmp_path)[role]
+    folder = JobFolder(config.state, JOB)
+    folder.model.unlink(missing_ok=True)
+    folder.history.rename(folder.unfinished_history)
+    journal = Journal(config.state, role, 30)
+    journal.add(bytes.fromhex(RUN), JobConfig(name=JOB, dataset="people", l2=0.375))
+    journal.set_outcome(bytes.fromhex(RUN), Outcome.STOPPED, f"an operator has stopped it: {MARKUP}")
+    journal.close()
+    parsed = Parsed(report_html(config, JOB))
+    assert f"stopped: an operator has stopped it: {MARKUP}" in parsed.text
+    assert "0.375" in parsed.text
+    assert {"training", "disclosures", "settings"} <= set(_sections(parsed))
+    assert ("this process has no result" in parsed.text.lower()) == (role is Role.HOST)
+
+
+def test_a_damaged_journal_or_another_run_in_it_does_not_change_the_report_of_a_model(tmp_path: Path) -> None:
+    config = write_job(tmp_path)[Role.HOST]
+    journal = Journal(config.state, Role.HOST, 30)
+    journal.add(bytes(16), JobConfig(name=JOB, dataset="people"))
+    journal.set_outcome(bytes(16), Outcome.FAILED, "the other run failed")
+    journal.close()
+    assert "the other run failed" not in report_html(config, JOB)
+    (config.state / JOURNAL).write_bytes(b"no database" * 100)
+    assert "Terms and weights" in report_html(config, JOB)
+
+
+@pytest.mark.parametrize("role", Role)
+def test_an_unknown_job_is_refused_with_the_way_out(tmp_path: Path, role: Role) -> None:
+    config = write_job(tmp_path)[role]
+    with pytest.raises(DataError, match="knows no job nosuch: name a job that has begun"):
+        report_html(config, "nosuch")
+    with pytest.raises(ConfigError, match="no name of a job: to name a file or a folder, leave out --config"):
+        report_html(config, f"../{JOB}")
+
+
+def test_a_penalty_that_was_chosen_by_auc_is_shown_with_the_auc_of_all(tmp_path: Path) -> None:
+    configs = write_job(tmp_path)
+    path = JobFolder(configs[Role.GUEST].state, JOB).model
+    model = load_model(path)
+    search = [each.model_copy(update={"auc": 0.71, "auc_error": 0.02}) for each in model.search]
+    save_model(path, model.model_copy(update={"search": search}))
+    parsed = Parsed(report_html(configs[Role.GUEST], JOB))
+    assert "AUC of 2 penalties on the folds. The highest is 0.71." in parsed.text
+    assert "log loss std. error AUC std. error columns choice" in parsed.text
+    assert "0.50000 0.01000 0.71000 0.02000 3.0 chosen" in parsed.text
+
+
 def test_a_model_of_classes_has_a_section_for_each_and_hides_small_counts(tmp_path: Path) -> None:
     configs = write_job(tmp_path)
     for role in PARTIES:
         path = JobFolder(configs[role].state, JOB).model
         model = load_model(path)
         part = ClassPart(**{name: getattr(model, name) for name in ClassPart.model_fields})
+        few = part.model_copy(
+            update={
+                "evaluation_sets": [each.model_copy(update={"score_groups": None}) for each in part.evaluation_sets]
+            }
+        )
         names = ["own", MARKUP, "free"] if role is Role.GUEST else None
         classes = Classes.model_validate(
             {
-                "parts": [part] * 3,
+                "parts": [part, part, few],
                 "names": names,
                 "calibration": {"method": "normalised", "reason": "the dataset says so"} if names else None,
                 "metrics": {
@@ -252,7 +310,7 @@ def test_a_model_of_classes_has_a_section_for_each_and_hides_small_counts(tmp_pa
                     "log_loss": 0.9,
                     "accuracy": 0.6,
                     "auc": [0.7, 0.8, None],
-                    "confusion": [[300, 7, 20], [30, 200, 40], [90, 3, 310]],
+                    "confusion": [[304, 7, 16], [30, 200, 40], [90, 3, 310]],
                 }
                 if names
                 else None,
@@ -268,6 +326,7 @@ def test_a_model_of_classes_has_a_section_for_each_and_hides_small_counts(tmp_pa
         assert len(parsed.ids) == len(set(parsed.ids))
         if role is Role.GUEST:
             assert "own 300 < 10 20 0.700" in parsed.text
+            assert parsed.text.count("These rows have no charts") == 1
 
 
 def test_a_report_of_a_million_rows_is_not_larger(pages: dict[str, str]) -> None:

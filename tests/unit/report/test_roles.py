@@ -16,9 +16,9 @@ from trilateral.common.data.model.distributions import Shift
 from trilateral.common.data.model.inference import ChiSquareTest
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.report.contents import Block, Facts, Points, Report, Section, Table, Text
-from trilateral.common.report.coordinator import coordinator_report
 from trilateral.common.report.guest import guest_report
 from trilateral.common.report.host import host_report
+from trilateral.common.report.job import job_report
 from trilateral.common.report.job_files import JobFiles, read_job
 from trilateral.common.report.later_rows import Later, LaterRows, look_at_later, stability_section
 from trilateral.common.report.model_sections import data_section, terms_section
@@ -189,7 +189,7 @@ def test_evaluations_during_the_training_and_rounds_without_times_are_shown(file
 
 
 def test_a_job_without_rounds_has_a_report_at_the_coordinator(files: dict[Role, JobFiles]) -> None:
-    report = coordinator_report(JobFiles(Role.COORDINATOR, "bins-1"))
+    report = job_report(JobFiles(Role.COORDINATOR, "bins-1"))
     assert "The job had no rounds" in text_of(report)
     assert training_section(replace(files[Role.HOST], history=[])) is None
 

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -90,5 +91,7 @@ async def test_the_process_ends_with_whoever_waits_for_it(tmp_path: Path, monkey
     monkeypatch.setattr(asyncio, "create_subprocess_exec", recording)
     work = apart.run_apart("anything")
     assert await anext(work) == 1
+    # Its own rounds come first.
+    assert os.getpriority(os.PRIO_PROCESS, begun[0].pid) > os.getpriority(os.PRIO_PROCESS, 0)
     await work.aclose()  # type: ignore[attr-defined]
     assert begun[0].returncode is not None

@@ -120,6 +120,33 @@ async def test_texts_and_numbers_of_a_hostile_coordinator_are_bounded(
     assert sum(map(len, news["notes"][0]["notes"])) == 200 * 2000
 
 
+async def test_ever_new_jobs_of_a_hostile_coordinator_take_no_memory(
+    board: Board, client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(board_module, "MAX_JOBS", 10)
+
+    async def statuses() -> list[JobStatus]:
+        client.n_asked += 1
+        return [JobStatus(job=f"job-{client.n_asked}-{place}", state=JOB_STATE_TRAINING) for place in range(100)]
+
+    monkeypatch.setattr(client, "statuses", statuses)
+    with board.viewing(None):
+        await eventually(lambda: client.n_asked > 3)
+        assert [name.rpartition("-")[2] for name in board.jobs] == [str(place) for place in range(90, 100)]
+        assert board._paces.keys() == board.jobs.keys()
+
+
+async def test_a_training_that_ran_away_is_shown_without_its_last_losses(board: Board, client: FakeClient) -> None:
+    folder = JobFolder(board.config.state, "job")
+    folder.make()
+    line = {"round": 1, "attempt": 1, "loss": math.inf, "evaluation": {"log_loss": math.nan, "auc": 0.5}}
+    folder.history.write_text(json.dumps(line) + "\n")
+    with board.viewing("job") as view:
+        await eventually(lambda: view.is_ready)
+        (shown,) = told(view)["work"][0]["lines"]
+    assert (shown["loss"], shown["log_loss"], shown["auc"]) == (None, None, 0.5)
+
+
 async def test_rounds_of_another_job_of_the_name_replace_the_known_ones(board: Board, client: FakeClient) -> None:
     lines = board_module._Lines()
     lines.take([{"round": 1}, {"round": 2}], 80, is_from_start=True)

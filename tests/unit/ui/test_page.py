@@ -1,5 +1,6 @@
 """What the page serves besides events: files, reports, settings and lines of the audit log."""
 
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from tests.support.live_page import ServedPage, guest_settings, serving_page
 from trilateral.common.base.errors import ConfigError
+from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.process.server import PageParts
@@ -68,6 +70,25 @@ async def test_a_report_is_in_a_sandbox_and_its_absence_is_explained(
         else:
             assert (answer.status, answer.content_type) == (503, "text/plain")
             assert text == "There is no report: a report needs jinja2"
+
+
+async def test_a_job_is_parsed_while_the_process_does_other_work(
+    tmp_path: Path, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+
+    def read(text: str, source: str) -> JobConfig:
+        threads.append(threading.current_thread())
+        return JobConfig(name="churn", dataset="customers")
+
+    monkeypatch.setattr(page, "read_job", read)
+    async with (
+        serving_page(guest_settings(tmp_path)) as served,
+        session.post(f"{served.url}/api/jobs", json={"text": ""}, headers={"Origin": served.url}) as answer,
+    ):
+        assert answer.status == 403
+    assert threads != []
+    assert threading.main_thread() not in threads
 
 
 async def test_a_process_without_a_file_cannot_be_checked(served: ServedPage, session: aiohttp.ClientSession) -> None:

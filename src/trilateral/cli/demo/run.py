@@ -17,7 +17,7 @@ from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.progress import duration
 from trilateral.common.base.roles import Role
 from trilateral.demo import Demo
-from trilateral.demo.files import DemoFiles
+from trilateral.demo.files import JOB, DemoFiles
 
 
 def run_demo(folder: Path, key_bits: int, algorithm: Literal["lbfgs", "sqn", "sgd"]) -> None:
@@ -60,12 +60,18 @@ def _train(demo: Demo, progress: Console) -> dict[str, float]:
 
 
 def _print_way_on(files: DemoFiles, console: Console) -> None:
-    console.print("\nTo do the same by hand, run each line in a terminal of its own:", highlight=False, soft_wrap=True)
     configs = {role: path.absolute() for role, path in files.configs.items()}
-    commands = [command_line("serve", role, "--config", configs[role]) for role in Role]
-    commands.append(command_line("train", files.job_by_hand.absolute(), "--config", configs[Role.GUEST]))
-    for command in commands:
-        console.print(f"  {command}", highlight=False, markup=False, soft_wrap=True)
+    guest = ("--config", configs[Role.GUEST])
+    by_hand = [command_line("serve", role, "--config", configs[role]) for role in Role]
+    by_hand.append(command_line("train", files.job_by_hand.absolute(), *guest))
+    report = command_line("report", JOB, *guest, "--out", files.folder.absolute() / "report.html")
+    for title, commands in (
+        ("To see charts of the first model, make a report and open it in a browser:", [report]),
+        ("To do the same by hand, run each line in a terminal of its own:", by_hand),
+    ):
+        console.print(f"\n{title}", highlight=False, soft_wrap=True)
+        for command in commands:
+            console.print(f"  {command}", highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager

@@ -1,8 +1,9 @@
-"""What the coordinator's report of a job says."""
+"""What the report of a job without a part of a model says: at the coordinator, and at a party before it has one."""
 
 from dataclasses import replace
 
 from trilateral.common.base.progress import duration
+from trilateral.common.base.roles import Role
 from trilateral.common.jobs.history_file import seconds_by_work
 from trilateral.common.report.contents import Figure, Report, Section, Table, Text, number, size
 from trilateral.common.report.disclosures import disclosures_section, n_bytes
@@ -14,8 +15,18 @@ MAX_ROUNDS = 1000
 """Rounds in the table."""
 
 
-def coordinator_report(files: JobFiles) -> Report:
-    """Return the report of a job at the coordinator, which knows losses, times and bytes, and no row or weight."""
+COORDINATOR_LEAD = (
+    "The training as the coordinator sees it: rounds, losses, times and bytes. It holds no rows, labels or names of"
+    " columns."
+)
+PARTY_LEAD = (
+    "This process has no result of the job: the job runs, was stopped, or has failed. The report says what the files of"
+    " the process know."
+)
+
+
+def job_report(files: JobFiles) -> Report:
+    """Return the report of a job at a process that knows times and bytes, and no model."""
     training = training_section(files)
     if training is not None:
         training = replace(training, blocks=[*training.blocks, _rounds(files)])
@@ -30,13 +41,12 @@ def coordinator_report(files: JobFiles) -> Report:
     if files.audit:
         figures.append(Figure("Sent", size(n_bytes(files.sent))))
         figures.append(Figure("Received", size(n_bytes(files.received))))
-    nothing = Section("training", "Training", [Text("The job had no rounds, as a bins job.")])
+    nothing = Section("training", "Training", [Text("The job had no rounds.")])
     sections = [training or nothing, disclosures_section(files), settings_section(files)]
     return Report(
         title=f"Job {files.job}",
-        role="coordinator",
-        lead="The training as the coordinator sees it: rounds, losses, times and bytes. It holds no rows, labels or"
-        " names of columns.",
+        role=files.role.value,
+        lead=COORDINATOR_LEAD if files.role is Role.COORDINATOR else PARTY_LEAD,
         figures=figures,
         sections=[each for each in sections if each is not None],
         identity=files.identity,
