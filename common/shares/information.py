@@ -69,7 +69,7 @@ from trilateral.common.shares.format import OFFSET, PERIOD_BITS, WAVE_BITS, WEIG
 from trilateral.common.shares.kernels import Columns, DealerKeys, Weights
 from trilateral.common.shares.keys import Purpose
 from trilateral.common.shares.layout import GROUP, grouped, pad
-from trilateral.common.shares.reference import Elements, digest_of, rounded, waves
+from trilateral.common.shares.reference import Elements
 from trilateral.common.shares.series import COEF_BITS
 
 ScalarT = TypeVar("ScalarT", np.float64, np.uint64)
@@ -187,6 +187,11 @@ class SlopeFormat:
         """b_k, with `residual_wide - wave_bits` fraction bits."""
         bits = self.residual_wide - self.wave_bits - COEF_BITS
         return tuple(round(math.ldexp(b, bits)) for b in self.fmt.series.coef)
+
+    @cached_property
+    def kernel_coef(self) -> NDArray[np.int64]:
+        """`coef` and `residual_coef` as `kernels.add_waves` reads them."""
+        return np.array(self.coef + self.residual_coef, np.int64)
 
     @property
     def constant(self) -> int:
@@ -418,9 +423,7 @@ def deal_slopes(
         np.subtract(value, plane, out=plane)
 
     K = slopes.fmt.n_terms
-    for k, (cos, sin) in enumerate(waves(r.reshape(-1, GROUP), K)):
-        correct(2 * k, rounded(cos, WAVE_BITS - slopes.wave_bits))
-        correct(2 * k + 1, rounded(sin, WAVE_BITS - slopes.wave_bits))
+    kernels.deal_waves(r, K, WAVE_BITS - slopes.wave_bits, for_guest, for_host)
     correct(2 * K, r.reshape(-1, GROUP))
     for at, e, cut in (
         (2 * K + 1, host.e + guest.e, slopes.cut),
@@ -487,8 +490,8 @@ class DealtRounding:
 class DealtSlopes:
     """A party's shares of what was dealt for some rows, each of shape (n_rows / 8, 8)."""
 
-    waves: Sequence[Elements] = field(repr=False)
-    """cos kr and sin kr in turn."""
+    waves: tuple[ElementVector, ElementVector] = field(repr=False)
+    """The even-numbered values, of which cos kr are the first, and the odd-numbered ones, which begin with sin kr."""
     r: Elements = field(repr=False)
     slopes: DealtRounding
     residual: DealtRounding
@@ -528,7 +531,7 @@ class DealtSlopes:
         values = [planes[number % 2][number // 2] for number in range(n_values)]
         K, first, n_host = slopes.fmt.n_terms, slopes.n_first, n_columns[0]
         return cls(
-            waves=values[: 2 * K],
+            waves=(even, odd),
             r=values[2 * K],
             slopes=DealtRounding(values[2 * K + 1], values[2 * K + 2]),
             residual=DealtRounding(values[2 * K + 3], values[2 * K + 4]),
@@ -560,16 +563,8 @@ def slope_shares(
         residual += zs - np.uint64(OFFSET)
     # u' has PERIOD_BITS fraction bits as u / P.
     residual <<= np.uint64(slopes.residual_wide - PERIOD_BITS)
-    hashes = zs
-    coef = zip(waves(zs, slopes.fmt.n_terms), slopes.coef, slopes.residual_coef, strict=True)
-    for k, ((cos, sin), g, b) in enumerate(coef):
-        cos_r, sin_r = dealt.waves[2 * k], dealt.waves[2 * k + 1]
-        of_slope = rounded(cos * g, WAVE_BITS), rounded(sin * g, WAVE_BITS)
-        of_residual = rounded(sin * b, WAVE_BITS), np.negative(rounded(cos * b, WAVE_BITS))
-        for share, (by_cos, by_sin) in ((slope, of_slope), (residual, of_residual)):
-            np.add(share, by_cos * cos_r + by_sin * sin_r, out=share)
-            hashes = (hashes << np.uint64(13) | hashes >> np.uint64(51)) + (by_cos + (by_sin << np.uint64(32)))
-    return slope, residual, digest_of(hashes)
+    digest = kernels.add_waves(z, slopes.kernel_coef, *dealt.waves, slope.ravel(), residual.ravel())
+    return slope, residual, digest
 
 
 def add_block(columns: Columns, D: ElementVector, products: Elements, V: Elements, sums: NDArray[np.uint64]) -> None:

@@ -35,7 +35,9 @@ __all__ = [
     "Weights",
     "add_mask_products",
     "add_products",
+    "add_waves",
     "deal",
+    "deal_waves",
     "mask",
     "residual",
     "score_part",
@@ -223,3 +225,55 @@ def add_mask_products(
         operations.add_mask_products(key, purpose, first_row, n_columns, o, sums)
     else:
         reference.add_mask_products(key, purpose, first_row, n_columns, o, sums)
+
+
+def deal_waves(r: ElementVector, n_terms: int, cut: int, even: ElementVector, odd: ElementVector) -> None:
+    """Turn streams into the corrections of the waves of r, for the step of inference: see `information`.
+
+    Args:
+        r: what masks the scores, shape (n_rows,).
+        n_terms: K.
+        cut: how many bits of a wave are dropped.
+        even: the stream of the even-numbered values, side by side, of which the first K become those of cos kr.
+        odd: the same for the odd-numbered ones and sin kr.
+
+    Raises:
+        ValueError: sizes do not match.
+    """
+    if shares_level():
+        from trilateral.common.shares.native import operations
+
+        operations.deal_waves(r, n_terms, cut, even, odd)
+    else:
+        reference.deal_waves(r, n_terms, cut, even, odd)
+
+
+def add_waves(
+    z: ElementVector,
+    coef: NDArray[np.int64],
+    even: ElementVector,
+    odd: ElementVector,
+    slope: ElementVector,
+    residual: ElementVector,
+) -> bytes:
+    """Add sum_k g_k cos k(z - r) to a share of the slopes, and sum_k b_k sin k(z - r) to one of the residual.
+
+    Args:
+        z: the masked scores, shape (n_rows,).
+        coef: all g_k, then all b_k, shape (2 K,), each of at most 31 bits.
+        even: shares of the even-numbered dealt values, side by side: cos kr first.
+        odd: the same for the odd-numbered ones and sin kr.
+        slope: shape (n_rows,).
+        residual: shape (n_rows,).
+
+    Returns:
+        64 bytes, a digest of z and of all integers by which it has multiplied the dealt values.
+
+    Raises:
+        ValueError: sizes do not match.
+    """
+    if shares_level():
+        from trilateral.common.shares.native import operations
+
+        return operations.add_waves(z, coef, even, odd, slope, residual)
+    return reference.add_waves(z, coef, even, odd, slope, residual)

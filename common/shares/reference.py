@@ -198,6 +198,37 @@ def residual(
     return Residual((d if gradient else d[:0]).ravel(), loss.ravel(), digest, np.ascontiguousarray(v).ravel())
 
 
+def deal_waves(r: ElementVector, n_terms: int, cut: int, even: ElementVector, odd: ElementVector) -> None:
+    """See `kernels.deal_waves`."""
+    cosines, sines = (table[: n_terms * len(r)].reshape(n_terms, -1, GROUP) for table in (even, odd))
+    for k, (cos, sin) in enumerate(waves(r.reshape(-1, GROUP), n_terms)):
+        np.subtract(rounded(cos, cut), cosines[k], out=cosines[k])
+        np.subtract(rounded(sin, cut), sines[k], out=sines[k])
+
+
+def add_waves(
+    z: ElementVector,
+    coef: Integers,
+    even: ElementVector,
+    odd: ElementVector,
+    slope: ElementVector,
+    residual: ElementVector,
+) -> bytes:
+    """See `kernels.add_waves`."""
+    n_terms = len(coef) // 2
+    hashes = z.reshape(-1, GROUP)
+    cosines, sines = (table[: n_terms * len(z)].reshape(n_terms, -1, GROUP) for table in (even, odd))
+    shares = slope.reshape(-1, GROUP), residual.reshape(-1, GROUP)
+    for k, (cos, sin) in enumerate(waves(hashes, n_terms)):
+        g, b = coef[k], coef[n_terms + k]
+        of_slope = rounded(cos * g, WAVE_BITS), rounded(sin * g, WAVE_BITS)
+        of_residual = rounded(sin * b, WAVE_BITS), np.negative(rounded(cos * b, WAVE_BITS))
+        for share, (by_cos, by_sin) in zip(shares, (of_slope, of_residual), strict=True):
+            np.add(share, by_cos * cosines[k] + by_sin * sines[k], out=share)
+            hashes = (hashes << np.uint64(13) | hashes >> np.uint64(51)) + (by_cos + (by_sin << np.uint64(32)))
+    return digest_of(hashes)
+
+
 def add_products(columns: Columns, d: ElementVector, sums: ElementVector) -> None:
     """See `kernels.add_products`."""
     if len(sums):

@@ -61,3 +61,16 @@ def residual(
 ) -> None: ...
 def add_products(level: int, sums: Buffer, table: Buffer, d: Buffer, /) -> None: ...
 def add_mask_products(level: int, sums: Buffer, key: bytes, o: Buffer, purpose: int, first_row: int, /) -> None: ...
+def deal_waves(level: int, even: Buffer, odd: Buffer, r: Buffer, table: Buffer, n_terms: int, cut: int, /) -> None: ...
+def add_waves(
+    level: int,
+    slope: Buffer,
+    residual: Buffer,
+    digest: Buffer,
+    coef: Buffer,
+    table: Buffer,
+    z: Buffer,
+    even: Buffer,
+    odd: Buffer,
+    /,
+) -> None: ...

@@ -254,7 +254,56 @@ static PyObject *kernel_add_mask_products(PyObject *self, PyObject *args) {
     RUN(level->add_mask_products(&key, purpose, row, rows, count, DATA(2), DATA(0)));
 }
 
+/* 1 if a buffer is the table of waves. */
+static int read_table(const struct call *call, int i, struct slopes *f) {
+    f->table = call->buffers[i].buf;
+    return require(call->buffers[i].len == 8 * TABLE_ENTRIES && (uintptr_t)f->table % 4 == 0, "the table of waves: sizes do not match");
+}
+
+static PyObject *kernel_deal_waves(PyObject *self, PyObject *args) {
+    struct call call = {.n_buffers = 4};
+    const struct level *level;
+    struct slopes f = {0};
+    int number;
+    long long terms, cut;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "iw*w*y*y*LL", &number, BUFFER(0), BUFFER(1), BUFFER(2), BUFFER(3), &terms, &cut)) return NULL;
+    if (!(level = level_of(number)) || !read_table(&call, 3, &f)) return finish(&call);
+    const int64_t rows = words(&call, 2);
+    if (!require(rows >= 0 && good_rows(0, rows) && terms >= 1 && terms <= MAX_TERMS && cut >= 0 && cut <= WAVE_BITS &&
+                     words(&call, 0) >= terms * rows && words(&call, 1) >= terms * rows,
+                 "deal_waves: sizes do not match"))
+        return finish(&call);
+    f.terms = terms, f.wave_cut = cut;
+    RUN(level->deal_waves(&f, DATA(2), rows, DATA(0), DATA(1)));
+}
+
+static PyObject *kernel_add_waves(PyObject *self, PyObject *args) {
+    struct call call = {.n_buffers = 8};
+    const struct level *level;
+    struct slopes f = {0};
+    uint64_t digest[8] = {0};
+    int number;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "iw*w*w*y*y*y*y*y*", &number, BUFFER(0), BUFFER(1), BUFFER(2), BUFFER(3), BUFFER(4),
+                          BUFFER(5), BUFFER(6), BUFFER(7)))
+        return NULL;
+    if (!(level = level_of(number)) || !read_table(&call, 4, &f)) return finish(&call);
+    const int64_t count = words(&call, 3), rows = words(&call, 5), K = count / 2;
+    int good = count >= 2 && count % 2 == 0 && K <= MAX_TERMS && rows >= 0 && good_rows(0, rows) && words(&call, 0) == rows &&
+               words(&call, 1) == rows && words(&call, 2) == 8 && words(&call, 6) >= K * rows && words(&call, 7) >= K * rows;
+    f.terms = K, f.coef = DATA(3);
+    for (int64_t k = 0; good && k < count; k++) good = f.coef[k] >= -INT32_MAX && f.coef[k] <= INT32_MAX;
+    if (!require(good, "add_waves: sizes do not match")) return finish(&call);
+    Py_BEGIN_ALLOW_THREADS level->add_waves(&f, DATA(5), rows, DATA(6), DATA(7), DATA(0), DATA(1), digest);
+    Py_END_ALLOW_THREADS memcpy(DATA(2), digest, sizeof digest);
+    finish(&call);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"deal_waves", kernel_deal_waves, METH_VARARGS, "deal_waves(level, even, odd, r, table, n_terms, cut)"},
+    {"add_waves", kernel_add_waves, METH_VARARGS, "add_waves(level, slope, residual, digest, coef, table, z, even, odd)"},
     {"stream", kernel_stream, METH_VARARGS, "stream(level, out, key, purpose, first_row, n_columns)"},
     {"mask", kernel_mask, METH_VARARGS, "mask(level, out, table, key, purpose, first_row, n_columns)"},
     {"score_part", kernel_score_part, METH_VARARGS,

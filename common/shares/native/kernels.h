@@ -73,6 +73,13 @@ struct residual {
     uint64_t digest[8];
 };
 
+/* The waves of the step of inference; see information.py. Values of a row lie in planes: (n_values, n_rows). */
+struct slopes {
+    int64_t terms, wave_cut;     /* bits to drop from a dealt wave */
+    const int64_t *coef;         /* g_k, then b_k */
+    const int32_t *table;
+};
+
 struct level {
     void (*expand)(const uint8_t *key, struct schedule *out);
     void (*stream)(const struct schedule *key, uint64_t purpose, int64_t row, int64_t rows, int64_t count, uint64_t *out);
@@ -85,6 +92,9 @@ struct level {
     void (*add_products)(const struct columns *in, const uint64_t *d, int64_t rows, uint64_t *sums);
     void (*add_mask_products)(const struct schedule *key, uint64_t purpose, int64_t row, int64_t rows, int64_t count,
                               const uint64_t *o, uint64_t *sums);
+    void (*deal_waves)(const struct slopes *f, const uint64_t *r, int64_t rows, uint64_t *even, uint64_t *odd);
+    void (*add_waves)(const struct slopes *f, const uint64_t *z, int64_t rows, const uint64_t *even, const uint64_t *odd,
+                      uint64_t *slope, uint64_t *residual, uint64_t *digest);
 };
 
 extern const struct level avx2_level, avx512_level;

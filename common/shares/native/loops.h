@@ -328,4 +328,72 @@ static void residual(const struct format *f, struct residual *in, int64_t row, i
         residual_rows(f, in, row, rows, in->host, 0);
 }
 
-#define LEVEL {expand, stream, mask, score_part, deal, residual, add_products, add_mask_products}
+/* Turn the first planes of both streams into corrections of the waves of r: value - stream. */
+static void deal_waves(const struct slopes *f, const uint64_t *r, int64_t rows, uint64_t *even, uint64_t *odd) {
+    int64_t cos[BATCH] ALIGNED, sin[BATCH] ALIGNED;
+    const int64_t cut = f->wave_cut;
+    const signed_lanes half = half_of(cut);
+    for (int64_t batch = 0; batch < rows; batch += BATCH) {
+        const int64_t some = least(BATCH, rows - batch);
+        first_waves(f->table, r + batch, some, cos, sin);
+        for (int64_t i = 0; i < some; i += STEP) {
+            struct waves w;
+            begin_waves(&w, cos + i, sin + i);
+            for (int64_t k = 0;;) {
+                BOTH {
+                    const int64_t at = k * rows + batch + i + v * LANES;
+                    STORE(even + at, (lanes)((w.cos[v] + half) >> cut) - LOAD(even + at));
+                    STORE(odd + at, (lanes)((w.sin[v] + half) >> cut) - LOAD(odd + at));
+                }
+                if (++k == f->terms) break;
+                next_waves(&w);
+            }
+        }
+    }
+}
+
+/* slope += sum_k g_k cos k(z - r), residual += sum_k b_k sin k(z - r), from the shares of the waves of r. */
+static void add_waves(const struct slopes *f, const uint64_t *z, int64_t rows, const uint64_t *even, const uint64_t *odd,
+                      uint64_t *slope, uint64_t *residual, uint64_t *digest) {
+    int64_t cos[BATCH] ALIGNED, sin[BATCH] ALIGNED;
+    const signed_lanes half = half_of(WAVE_BITS);
+    for (int64_t batch = 0; batch < rows; batch += BATCH) {
+        const int64_t some = least(BATCH, rows - batch);
+        first_waves(f->table, z + batch, some, cos, sin);
+        for (int64_t i = 0; i < some; i += STEP) {
+            struct waves w;
+            lanes s[2], d[2], hash[2];
+            begin_waves(&w, cos + i, sin + i);
+            BOTH {
+                const int64_t at = batch + i + v * LANES;
+                s[v] = LOAD(slope + at), d[v] = LOAD(residual + at), hash[v] = LOAD(z + at);
+            }
+            for (int64_t k = 0;;) {
+                const signed_lanes g = SPREAD_SIGNED(f->coef[k]), b = SPREAD_SIGNED(f->coef[f->terms + k]);
+                BOTH {
+                    const int64_t at = k * rows + batch + i + v * LANES;
+                    const lanes cos_r = LOAD(even + at), sin_r = LOAD(odd + at);
+                    lanes by_cos = (lanes)((MUL32(w.cos[v], g) + half) >> WAVE_BITS);
+                    lanes by_sin = (lanes)((MUL32(w.sin[v], g) + half) >> WAVE_BITS);
+                    s[v] += by_cos * cos_r + by_sin * sin_r;
+                    hash[v] = (hash[v] << 13 | hash[v] >> 51) + (by_cos + (by_sin << 32));
+                    by_cos = (lanes)((MUL32(w.sin[v], b) + half) >> WAVE_BITS);
+                    by_sin = -(lanes)((MUL32(w.cos[v], b) + half) >> WAVE_BITS);
+                    d[v] += by_cos * cos_r + by_sin * sin_r;
+                    hash[v] = (hash[v] << 13 | hash[v] >> 51) + (by_cos + (by_sin << 32));
+                }
+                if (++k == f->terms) break;
+                next_waves(&w);
+            }
+            BOTH {
+                const int64_t at = batch + i + v * LANES;
+                uint64_t *of_group = digest + v * LANES % 8;
+                STORE(slope + at, s[v]);
+                STORE(residual + at, d[v]);
+                STORE(of_group, LOAD(of_group) * DIGEST_FACTOR + hash[v]);
+            }
+        }
+    }
+}
+
+#define LEVEL {expand, stream, mask, score_part, deal, residual, add_products, add_mask_products, deal_waves, add_waves}

@@ -140,6 +140,25 @@ def add_mask_products(
     _kernel.add_mask_products(shares_level(), sums, key, _plain(o), purpose, first_row)
 
 
+def deal_waves(r: ElementVector, n_terms: int, cut: int, even: ElementVector, odd: ElementVector) -> None:
+    """See `kernels.deal_waves`."""
+    _kernel.deal_waves(shares_level(), even, odd, _plain(r), wave_table(), n_terms, cut)
+
+
+def add_waves(
+    z: ElementVector,
+    coef: NDArray[np.int64],
+    even: ElementVector,
+    odd: ElementVector,
+    slope: ElementVector,
+    residual: ElementVector,
+) -> bytes:
+    """See `kernels.add_waves`."""
+    digest = np.empty(8, np.uint64)
+    _kernel.add_waves(shares_level(), slope, residual, digest, coef, wave_table(), _plain(z), _plain(even), _plain(odd))
+    return digest.tobytes()
+
+
 def _empty(n: int) -> ElementVector:
     """Return an array that begins at a line of the cache, shape (n,)."""
     room = np.empty(8 * n + LINE, np.uint8)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.shares import path, reference
-from trilateral.common.shares.format import Format
+from trilateral.common.shares.format import WAVE_BITS, Format
+from trilateral.common.shares.information import SlopeFormat
 from trilateral.common.shares.keys import Purpose
 from trilateral.common.shares.native import _kernel, operations
 from trilateral.common.shares.reference import DealerKeys, DealerSums, Weights
@@ -140,6 +141,43 @@ def test_any_scores_give_the_same_residual(level: int, drawn: list[int], fmt: Fo
     assert a.digest == b.digest
 
 
+@pytest.mark.parametrize("weight_bits", [None, 0, 6])
+@pytest.mark.parametrize("max_score", [8, 12, 24])
+@pytest.mark.parametrize("n_rows", [16, 80, 160])
+def test_the_waves_of_inference_are_the_same(level: int, n_rows: int, max_score: int, weight_bits: int | None) -> None:
+    slopes = SlopeFormat.of(Format.of(20_000, max_score, weight_bits), 20_000, 3)
+    K, values, n_values = slopes.fmt.n_terms, elements(n_rows), slopes.fmt.n_terms + 2
+    streams = [elements(n_rows * n_values, 1), elements(n_rows * n_values, 2)]
+    by_numpy, by_kernel = [each.copy() for each in streams], [each.copy() for each in streams]
+    reference.deal_waves(values, K, WAVE_BITS - slopes.wave_bits, *by_numpy)
+    operations.deal_waves(values, K, WAVE_BITS - slopes.wave_bits, *by_kernel)
+    for expected, dealt, before in zip(by_numpy, by_kernel, streams, strict=True):
+        same(expected, dealt)
+        same(dealt[n_rows * K :], before[n_rows * K :])
+
+    one, two = ([elements(n_rows, 3), elements(n_rows, 4)] for _ in range(2))
+    a = reference.add_waves(values, slopes.kernel_coef, *streams, *one)
+    b = operations.add_waves(values, slopes.kernel_coef, *streams, *two)
+    assert a == b
+    for first, second in zip(one, two, strict=True):
+        same(first, second)
+
+
+def test_coefficients_of_more_than_31_bits_are_refused(level: int) -> None:
+    call = calls()["add_waves"]
+    call.arguments[3][1] = 2**31
+    with pytest.raises(ValueError, match="add_waves"):
+        call.function(level, *call.arguments)
+
+
+@pytest.mark.parametrize(("name", "which"), [("deal_waves", 0), ("deal_waves", 1), ("add_waves", 6), ("add_waves", 7)])
+def test_streams_without_all_waves_are_refused(level: int, name: str, which: int) -> None:
+    call = calls()[name]
+    call.arguments[which] = call.arguments[which][:-1]
+    with pytest.raises(ValueError, match="sizes do not match"):
+        call.function(level, *call.arguments)
+
+
 def test_tables_may_begin_anywhere_in_memory(level: int) -> None:
     """As they do in a message."""
     table, key = elements(16 * 3), token_bytes(16)
@@ -205,6 +243,13 @@ def calls() -> dict[str, Call]:
         ),
         "add_products": Call(_kernel.add_products, [some(a), own, some(n)], (0, 1, 2), ()),
         "add_mask_products": Call(_kernel.add_mask_products, [some(a), key, some(n), 1, 0], (1, 2), (4,)),
+        "deal_waves": Call(_kernel.deal_waves, [some(n * a), some(n * a), some(n), table, a, 4], (2, 3), ()),
+        "add_waves": Call(
+            _kernel.add_waves,
+            [some(n), some(n), some(8), some(2 * a).view(np.int64), table, some(n), some(n * a), some(n * a)],
+            (0, 1, 2, 4, 5),
+            (),
+        ),
     }
 
 
