@@ -52,6 +52,8 @@ suppress_warnings = ["ref.python"]
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!trilateral\.).*"),
     (r"py:.*", r"trilateral\.common\.pb\..*"),
+    # Sphinx takes a function that validates an annotated type for a class.
+    (r"py:class", r"trilateral\..*\.check_\w+"),
     (r"py:.*", r"trilateral\..*\.(_\w+|E|T|\w+T|\w*T_co|Request|Response|Annotated\[.*)"),
 ]
 
