@@ -473,8 +473,8 @@ def _infer(job: JobConfig, data: PreparedData, result: Result) -> Inference | No
     if result.largest_score > job.max_score / 2:
         warnings.append(
             f"this party's part of a score exceeds half of `max_score`, {job.max_score}: standard errors are wrong if"
-            " scores of both parties together exceed it; set a larger `max_score`, or leave out a feature that separates"
-            " the labels completely"
+            " scores of both parties together exceed it; set a larger `max_score`, or leave out a feature that"
+            " separates the labels completely"
         )
     inference = infer(data.preprocessing, result.coef, told.covariance, warnings)
     if block.labels is None:
