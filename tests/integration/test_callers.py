@@ -85,6 +85,7 @@ MAY_CALL: dict[str, set[str]] = {
     "trilateral.v1.JobService/ResumeJob": {"guest", ANALYST},
     "trilateral.v1.JobService/GetJob": {"guest", "coordinator", WATCHER},
     "trilateral.v1.JobService/ListJobs": {"guest", "coordinator", WATCHER},
+    "trilateral.v1.JobService/ListRounds": {"guest", "coordinator", WATCHER},
     "trilateral.v1.JobService/WatchJob": {"guest", "coordinator", WATCHER},
     "grpc.health.v1.Health/Check": {*ROLES, ANALYST, WATCHER, STRANGER, "two roles"},
     "grpc.health.v1.Health/Watch": {*ROLES, ANALYST, WATCHER, STRANGER, "two roles"},
