@@ -37,7 +37,7 @@ from trilateral.common.protocol.messages import BeginRound
 from trilateral.common.shares.information import pack
 from trilateral.coordinator.numpy_training import train_plain
 
-INFERENCE = JobConfig(name="inferred", dataset=DATASET, protocol="shares", inference=True, tolerance=1e-7)
+INFERENCE = JobConfig(name="inferred", dataset=DATASET, protocol="shares", inference=True)
 Configs = Mapping[Role, ProcessConfig]
 IsDue = Callable[[JobStatus], bool]
 
@@ -91,9 +91,10 @@ def opens_scores(config: ProcessConfig) -> bool:
     return newest is not None and newest.batch.held_out and newest.batch.fold == BY_AUC.folds
 
 
-@pytest.mark.parametrize("role", [Role.COORDINATOR, Role.GUEST])
+@pytest.mark.parametrize("role", Role)
 def test_a_kill_in_the_step_of_inference_changes_no_standard_error(role: Role, tmp_path: Path) -> None:
-    write_tables(tmp_path, n_rows=8000)
+    # With so many rows, the step is still going on when it is seen in the journal.
+    write_tables(tmp_path, n_rows=25_000)
     configs = permitting(make_configs(tmp_path), *PARTIES)
     watched = configs[Role.HOST if role is Role.COORDINATOR else role]
     run_and_kill(INFERENCE, configs, tmp_path, role, lambda status: status.round > 2 and has_begun_inference(watched))
