@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tests.integration.test_split_column import Configs, changed
+from tests.integration.test_split_column import Configs, changed, train
 from tests.support.three_servers import (
     DATASET,
     load_tables,
     make_configs,
     serving,
-    train_over_localhost,
     trained_coef,
     write_tables,
 )
@@ -48,13 +47,6 @@ def configs_in(folder: Path, n_rows: int = N_ROWS, **of_host: Any) -> Configs:
     configs = make_configs(folder)
     configs[Role.HOST] = changed(configs[Role.HOST], {"share_fold_scores": True, **of_host})
     return configs
-
-
-async def train(configs: Configs, job: JobConfig) -> str:
-    async with serving(configs) as client:
-        status = await train_over_localhost(client, job)
-    assert status.state in (JOB_STATE_FINISHED, JOB_STATE_FAILED)
-    return "" if status.state == JOB_STATE_FINISHED else status.detail
 
 
 async def test_the_penalty_of_the_highest_auc_is_chosen_and_each_penalty_counts_once(tmp_path: Path) -> None:

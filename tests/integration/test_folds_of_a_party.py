@@ -10,13 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.integration.test_split_column import Configs, changed
+from tests.integration.test_split_column import Configs, changed, train
 from tests.support.three_servers import (
     DATASET,
     load_tables,
     make_configs,
     serving,
-    train_over_localhost,
     trained_coef,
     write_tables,
 )
@@ -57,13 +56,6 @@ def owned_by(owner: Role, fold_by: str, folder: Path, **policy: Any) -> Configs:
     column = {} if fold_by == "label" else {"folds": FoldConfig.model_validate({fold_by: "key"})}
     configs[owner] = changed(configs[owner], {"share_folds": True, **policy}, **column)
     return configs
-
-
-async def train(configs: Configs, job: JobConfig) -> str:
-    async with serving(configs) as client:
-        status = await train_over_localhost(client, job)
-    assert status.state in (JOB_STATE_FINISHED, JOB_STATE_FAILED)
-    return "" if status.state == JOB_STATE_FINISHED else status.detail
 
 
 def kept(configs: Configs, role: Role, job: JobConfig) -> RoleVector:
