@@ -138,7 +138,8 @@ def _inference(training: Training, joined: JoinedTable) -> dict[str, Any]:
         errors += [found.terms[name].std_error / each.std_error - 1 for name, each in wanted.terms.items()]
     lines = training.histories[Role.COORDINATOR]
     seconds = [line["seconds"]["all"] for line in lines]
-    n_steps = sum(line["loss_only"] for line in lines)
+    # Each round of lbfgs is an epoch of its own, and a step is none.
+    n_steps = len(lines) - max(line["epoch"] for line in lines)
     return {
         "seconds_of_steps": seconds[-n_steps:],
         "seconds_of_another_round": float(np.median(seconds[1:-n_steps])),
