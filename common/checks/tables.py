@@ -15,6 +15,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import UNLIMITED, ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.folds import decides_folds, make_folds
+from trilateral.common.data.model.warm_start import warm_start
 from trilateral.common.data.party_data import (
     PreparedData,
     check_labels,
@@ -29,6 +30,7 @@ from trilateral.common.data.party_data import (
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.account import Account, training_equations
 from trilateral.common.jobs.bins_job import bins_of_job
+from trilateral.common.jobs.earlier_model import load_earlier
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.ledger import Entry, Ledger
 from trilateral.common.jobs.policy import (
@@ -188,11 +190,12 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None, scratc
         lambda: account.check_training(
             training_equations(trial, (n_train, n_columns), 1, secrecy), account.max_equations(n_train, secrecy)
         ),
+        lambda: _check_start(config, trial, table, data),
     )
     for check_one in checks:
         try:
             check_one()
-        except (PolicyError, ConfigError) as error:
+        except (PolicyError, ConfigError, DataError) as error:
             is_allowed = False
             yield from _of(of, faults(subject, error, level))
     if is_allowed:
@@ -297,6 +300,13 @@ def _check_points(job: JobConfig, data: PreparedData, account: Account) -> None:
     n_points = scored_points(job, len(data.block.holdout_columns), account.role) + fold_points(job, account.role)
     if n_points:
         account.check_points(n_points, data.preprocessing.n_row_values, JOB)
+
+
+def _check_start(config: ProcessConfig, job: JobConfig, table: PartyTable, data: PreparedData) -> None:
+    if job.start_from is not None:
+        rows, _ = split_rows(len(table.ids), job, table.split)
+        model = load_earlier(config.state, config.role, job.start_from)
+        warm_start(model, table.features, rows, data.block.columns, intercept=data.preprocessing.intercept)
 
 
 def _check_ids(config: ProcessConfig, n_rows: int) -> Iterator[Finding]:
