@@ -4,11 +4,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from trilateral.cli.wording import decimal
+from trilateral.cli.wording import decimal, in_statsmodels
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.assessment import CalibrationReport, EvaluatedSet
 from trilateral.common.data.model.calibration import AnyCalibration, InterceptOnly, Isotonic, Platt
-from trilateral.common.data.model.export import INTERCEPT, weights_of
+from trilateral.common.data.model.export import INTERCEPT, ratio_text, weights_of
 from trilateral.common.data.model.inference import ChiSquareTest, Inference, ModelFit
 from trilateral.common.data.model.model_file import Classes, EvaluatedEpoch, PartyModel, is_by_auc, load_model
 from trilateral.common.data.party_data import describe_left_out
@@ -170,8 +170,8 @@ def _weights_table(model: PartyModel, title: str) -> Table:
         table.add_row(
             Text(each.term),
             f"{each.weight:+.5g}",
-            f"{each.odds_ratio:.4g}",
-            "-" if per_sd is None else f"{per_sd:.4g}",
+            ratio_text(each.odds_ratio),
+            "-" if per_sd is None else ratio_text(per_sd),
         )
     table.add_row(INTERCEPT, f"{model.intercept:+.5g}", "", "")
     return table
@@ -224,8 +224,11 @@ def _print_inference(inference: Inference, console: Console) -> None:
         if inference.intercept is not None:
             rows.append((Text(INTERCEPT), inference.intercept))
         for of_term, each in rows:
-            figures = f"{each.weight:.4f}", f"{each.std_error:.3f}", f"{each.z:.3f}", f"{each.p_value:.3f}"
-            table.add_row(of_term, *figures, f"{each.lower:.3f}", f"{each.upper:.3f}")
+            coef, p = in_statsmodels(each.weight, 4), f"{each.p_value:.3f}"
+            std_error, z, lower, upper = (
+                in_statsmodels(figure, 3) for figure in (each.std_error, each.z, each.lower, each.upper)
+            )
+            table.add_row(of_term, coef, std_error, z, p, lower, upper)
         console.print(table)
     if inference.intercept is not None:
         _say(console, "The intercept is that of a row with the mean value in every term of the host.")
