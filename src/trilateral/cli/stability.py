@@ -13,7 +13,7 @@ from trilateral.common.base.errors import DataError
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.model.calibration import log_odds
 from trilateral.common.data.model.calibration_drift import CalibrationDrift, Estimate, calibration_drift, log_odds_of
-from trilateral.common.data.model.comparison import AucComparison, compare_auc, pair_terms, score_psi
+from trilateral.common.data.model.comparison import AucComparison, compare_auc, pair_terms, remarks_on, score_psi
 from trilateral.common.data.model.distributions import (
     ShiftCounter,
     chance_psi,
@@ -189,6 +189,8 @@ def print_comparison(first: PartyModel, second: PartyModel, console: Console) ->
     for pair in pair_terms(first, second):
         table.add_row(Text(pair.term), *map(_weight, (pair.first, pair.second, pair.difference)))
     console.print(table)
+    for remark in remarks_on(first, second):
+        _say(console, remark)
     if first.metrics is not None or second.metrics is not None:
         quality = metrics_table("each on its own hold-out rows")
         for name, model in zip(names, (first, second), strict=True):
