@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -85,6 +86,7 @@ def check_tables(config: ProcessConfig, job: JobConfig | None) -> Iterator[Findi
             yield from faults("policy", error)
         else:
             yield ok("policy", f"the policy permits the settings of the job {job.name}")
+    yield from _same_files(config)
     free = free_memory()
     for name in config.datasets:
         with ScratchSpace.of(config).open() as scratch:
@@ -98,6 +100,20 @@ def check_tables(config: ProcessConfig, job: JobConfig | None) -> Iterator[Findi
             f"reading took up to {peak_memory() / 2**20:,.0f} MiB and {free / 2**20:,.0f} MiB were free: a training "
             f"needs about {ROOM} times as much as reading",
         )
+
+
+def _same_files(config: ProcessConfig) -> Iterator[Finding]:
+    """Name the datasets that read one file: the limits over all jobs know a dataset by its name."""
+    names: dict[Path, list[str]] = {}
+    for name, dataset in config.datasets.items():
+        names.setdefault(dataset.path.resolve(), []).append(name)
+    for path, together in names.items():
+        if len(together) > 1:
+            yield note(
+                "datasets",
+                f"{', '.join(together)} read {path.name}: the ledger counts what each of them tells by itself, although"
+                " their rows are the same",
+            )
 
 
 def _check_name(config: ProcessConfig, job: JobConfig) -> Iterator[Finding]:
