@@ -17,8 +17,14 @@ from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 
 
-def print_model(config: ProcessConfig, job: str, console: Console) -> None:
+def print_model(config: ProcessConfig, job: str, console: Console, *, show: str) -> None:
     """Print where a party's part of the model is and, at the guest, the quality of the whole model.
+
+    Args:
+        config: of the party's process.
+        job: name of the job.
+        console: where to print.
+        show: the command that prints the weights.
 
     Raises:
         DataError: the state folder has no such model, or it cannot be read.
@@ -27,6 +33,9 @@ def print_model(config: ProcessConfig, job: str, console: Console) -> None:
     model = load_model(path)
     _say(console, f"the {config.role}'s part of the model: {path}")
     _print_quality(model, console)
+    if model.inference is not None:
+        _print_warnings(model.inference, console)
+    _say(console, f"to see the weights{'' if model.inference is None else ' and how accurate they are'}, run: {show}")
 
 
 def print_part(model: PartyModel, console: Console) -> None:
@@ -244,6 +253,10 @@ def _print_inference(inference: Inference, console: Console) -> None:
         if inference.fit.likelihood_ratio is not None:
             of_model = _chi_square("likelihood ratio", inference.fit.likelihood_ratio)
             _say(console, f"against a model with an intercept only: {of_model}")
+    _print_warnings(inference, console)
+
+
+def _print_warnings(inference: Inference, console: Console) -> None:
     for warning in inference.warnings:
         _say(console, f"warning: {warning}")
 
