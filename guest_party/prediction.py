@@ -26,6 +26,7 @@ from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.alignment.guest_session import CommonShard
+from trilateral.common.data.model import score_origin
 from trilateral.common.data.model.distributions import ShiftCounter, describe_shift
 from trilateral.common.data.model.model_file import PartyModel, check_half, load_model
 from trilateral.common.data.model.reasons import NONE, Places, Reasons, check_one_score, reason_columns
@@ -124,8 +125,8 @@ async def predict(
     model = load_model(JobFolder(config.state, plan.job).find_model())
     check_half(model, Role.GUEST, plan.job, model.run_id)
     about = {
-        "trilateral.job": model.job.name,
-        "trilateral.run_id": model.run_id,
+        score_origin.JOB: model.job.name,
+        score_origin.RUN: model.run_id,
         "trilateral.calibration": model.calibration_summary or "",
     }
     missing = None if plan.aligned else plan.missing

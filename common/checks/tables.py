@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import UNLIMITED, ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.folds import decides_folds, make_folds
+from trilateral.common.data.model.warm_start import warm_start
 from trilateral.common.data.party_data import (
     PreparedData,
     check_labels,
@@ -29,6 +31,7 @@ from trilateral.common.data.party_data import (
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.account import Account, training_equations
 from trilateral.common.jobs.bins_job import bins_of_job
+from trilateral.common.jobs.earlier_model import load_earlier
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.ledger import Entry, Ledger
 from trilateral.common.jobs.policy import (
@@ -83,6 +86,7 @@ def check_tables(config: ProcessConfig, job: JobConfig | None) -> Iterator[Findi
             yield from faults("policy", error)
         else:
             yield ok("policy", f"the policy permits the settings of the job {job.name}")
+    yield from _same_files(config)
     free = free_memory()
     for name in config.datasets:
         with ScratchSpace.of(config).open() as scratch:
@@ -96,6 +100,20 @@ def check_tables(config: ProcessConfig, job: JobConfig | None) -> Iterator[Findi
             f"reading took up to {peak_memory() / 2**20:,.0f} MiB and {free / 2**20:,.0f} MiB were free: a training "
             f"needs about {ROOM} times as much as reading",
         )
+
+
+def _same_files(config: ProcessConfig) -> Iterator[Finding]:
+    """Name the datasets that read one file: the limits over all jobs know a dataset by its name."""
+    names: dict[Path, list[str]] = {}
+    for name, dataset in config.datasets.items():
+        names.setdefault(dataset.path.resolve(), []).append(name)
+    for path, together in names.items():
+        if len(together) > 1:
+            yield note(
+                "datasets",
+                f"{', '.join(together)} read {path.name}: the ledger counts what each of them tells by itself, although"
+                " their rows are the same",
+            )
 
 
 def _check_name(config: ProcessConfig, job: JobConfig) -> Iterator[Finding]:
@@ -188,11 +206,12 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None, scratc
         lambda: account.check_training(
             training_equations(trial, (n_train, n_columns), 1, secrecy), account.max_equations(n_train, secrecy)
         ),
+        lambda: _check_start(config, trial, table, data),
     )
     for check_one in checks:
         try:
             check_one()
-        except (PolicyError, ConfigError) as error:
+        except (PolicyError, ConfigError, DataError) as error:
             is_allowed = False
             yield from _of(of, faults(subject, error, level))
     if is_allowed:
@@ -297,6 +316,13 @@ def _check_points(job: JobConfig, data: PreparedData, account: Account) -> None:
     n_points = scored_points(job, len(data.block.holdout_columns), account.role) + fold_points(job, account.role)
     if n_points:
         account.check_points(n_points, data.preprocessing.n_row_values, JOB)
+
+
+def _check_start(config: ProcessConfig, job: JobConfig, table: PartyTable, data: PreparedData) -> None:
+    if job.start_from is not None:
+        rows, _ = split_rows(len(table.ids), job, table.split)
+        model = load_earlier(config.state, config.role, job.start_from)
+        warm_start(model, table.features, rows, data.block.columns, intercept=data.preprocessing.intercept)
 
 
 def _check_ids(config: ProcessConfig, n_rows: int) -> Iterator[Finding]:

@@ -90,21 +90,25 @@ class PenaltyPath(Settings):
 
 ProtocolName = Literal["paillier", "shares"]
 """How the parties compute together; see `JobConfig.protocol`."""
-PAILLIER_OPTIONS = ("key_bits", "cipher", "slots")
-"""Options of `JobConfig` that only the Paillier protocol has."""
-SHARES_OPTIONS = (
-    "max_score",
-    "inference",
-    "l1",
-    "folds",
-    "fold_by",
-    "choose",
-    "path",
-    "search",
-    "one_standard_error",
-    "classes",
+_NO_CIPHERTEXT = "`shares` has no ciphertexts"
+PAILLIER_OPTIONS = dict.fromkeys(("key_bits", "cipher", "slots"), _NO_CIPHERTEXT)
+"""Options of `JobConfig` that only the Paillier protocol has, and the reason."""
+_OWN_STEPS = (
+    "under `paillier` each party sees its own steps in each fit, and those of two fits differ by sums over a fold"
 )
-"""Options of `JobConfig` that only the protocol on shares has."""
+SHARES_OPTIONS = {
+    "max_score": "the loss of `paillier` is quadratic, whatever the scores are",
+    "inference": "the loss of `paillier` is not a likelihood, so there are no standard errors",
+    "l1": "under `paillier` each party sees its own steps, which would show which weights are 0",
+    "folds": _OWN_STEPS,
+    "fold_by": _OWN_STEPS,
+    "choose": _OWN_STEPS,
+    "path": _OWN_STEPS,
+    "search": _OWN_STEPS,
+    "one_standard_error": _OWN_STEPS,
+    "classes": "under `paillier` each class takes a job of its own, with a label of two values",
+}
+"""Options of `JobConfig` that only the protocol on shares has, and the reason."""
 
 Algorithm = Annotated[Sgd | Sqn | Lbfgs, Field(discriminator="name")]
 
@@ -299,10 +303,12 @@ class JobConfig(Settings):
         if self.start_from == self.name:
             raise ValueError("`start_from` names the job itself: name an earlier job, or give this job another name")
         other, foreign = ("shares", SHARES_OPTIONS) if self.protocol == "paillier" else ("paillier", PAILLIER_OPTIONS)
-        for name in foreign:
+        for name, why in foreign.items():
             # The job that travels has all options. At its default, an option has no effect.
             if getattr(self, name) != JobConfig.model_fields[name].default:
-                raise ValueError(f"`{name}` belongs to `protocol: {other}`: remove it, or set that protocol")
+                raise ValueError(
+                    f"`{name}` belongs to `protocol: {other}`, because {why}: remove it, or set that protocol"
+                )
         if self.task == "bins" and self.protocol != "shares":
             raise ValueError("`task: bins` counts on secret shares: set `protocol: shares`")
         if self.inference:

@@ -21,6 +21,7 @@ from trilateral.common.data.model.intervals import Intervals
 from trilateral.common.data.model.labelled_scores import read_labelled_scores, read_scores
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.model.score_groups import ScoreGroups
+from trilateral.common.data.model.score_origin import check_origin
 from trilateral.common.data.model.scoring import count_shift
 from trilateral.common.report import charts
 from trilateral.common.report.contents import (
@@ -74,6 +75,8 @@ def look_at_later(model: PartyModel, rows: LaterRows) -> Later:
         raise DataError(NO_DISTRIBUTIONS)
     if rows.scores is not None and model.classes is not None:
         raise ConfigError("--scores needs a model of a label with two values: leave it out")
+    if rows.scores is not None:
+        check_origin(rows.scores, model)
     counter = ShiftCounter(model.distributions)
     if rows.dataset is not None:
         count_shift(model, rows.dataset[1], counter)

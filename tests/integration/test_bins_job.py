@@ -187,6 +187,20 @@ async def test_a_policy_refuses_a_bins_job(tmp_path: Path, policies: dict[Role, 
         assert not JobFolder(configs[role].state, BINS.name).bins.exists()
 
 
+async def test_each_bin_that_is_told_has_the_fewest_rows_of_each_label_that_the_guest_asks_for(tmp_path: Path) -> None:
+    write_tables(tmp_path, n_rows=900)
+    fewest = 100
+    strict = {Role.GUEST: PERMITTED[Role.GUEST] | {"min_bin_label_count": fewest}}
+    configs = configured(make_configs(tmp_path), PERMITTED | strict)
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, BINS)
+    assert status.state == JOB_STATE_FINISHED, status.detail
+    columns = bins_of(configs, Role.HOST).columns
+    assert any(len(column.bins) > 1 for column in columns)
+    for bins in (each.bins for each in columns):
+        assert all(min(each.n_positive or 0, each.n_rows - (each.n_positive or 0)) >= fewest for each in bins)
+
+
 async def test_a_guest_that_keeps_its_counts_still_sees_the_hosts_columns(tmp_path: Path) -> None:
     write_tables(tmp_path, n_rows=300)
     configs = configured(make_configs(tmp_path), {Role.HOST: {"share_bins": "guest"}, Role.GUEST: {}})

@@ -269,6 +269,12 @@ def labels_forgotten_for_a_job(setting: Setting) -> None:
     setting.job = {"name": "j", "dataset": DATASET}
 
 
+def a_table_with_two_names(setting: Setting) -> None:
+    datasets = setting.settings[Role.HOST]["datasets"]
+    path = Path(datasets[DATASET]["path"])
+    datasets["again"] = {"path": str(path.parent / ".." / path.parent.name / path.name)}
+
+
 def a_dataset_for_predictions(setting: Setting) -> None:
     unlabelled = {"path": setting.dataset(Role.GUEST)["path"], "exclude": ["label"]}
     setting.settings[Role.GUEST]["datasets"]["new"] = unlabelled
@@ -793,6 +799,9 @@ LOCAL = [
     Case(few_positive_rows, WARNING, "datasets.made: before alignment: only "),
     Case(labels_at_the_host, PROBLEM, "datasets.made: dataset 'made': the host has no labels", Role.HOST),
     Case(an_id_twice, PROBLEM, "datasets.made: column 'id' repeats an earlier ID in 1 of 200 rows", Role.HOST),
+    Case(
+        a_table_with_two_names, NOTE, "datasets: made, again read host.csv: the ledger counts what each of", Role.HOST
+    ),
     Case(a_column_of_row_numbers, NOTE, "datasets.made: left out column 'Unnamed: 0': named like a", Role.HOST),
     Case(a_constant_column, NOTE, "datasets.made: left out column 'x0': the same value in all training", Role.HOST),
     Case(a_constant_column_refused, PROBLEM, "datasets.made: column 'x0' has the same value in all tr", Role.HOST),

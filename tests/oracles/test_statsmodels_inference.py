@@ -10,9 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
+from statsmodels.iolib.summary import forg
 
 from tests.support.frames import features_of
 from tests.support.inferred import Case, train_with_inference
+from trilateral.cli.wording import in_statsmodels
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import PreprocessingConfig
@@ -155,3 +157,11 @@ def test_tests_of_given_weights_are_those_of_statsmodels() -> None:
     assert [one.p_value for one in each] == pytest.approx(wanted.pvalues, rel=1e-7)
     interval = np.array([[one.lower, one.upper] for one in each])
     assert interval == pytest.approx(wanted.conf_int(), rel=1e-7)
+
+
+@pytest.mark.parametrize("decimals", [3, 4])
+def test_a_table_shows_numbers_as_statsmodels_does(decimals: int) -> None:
+    """The weight of an income in single euros is not -0.0000."""
+    sizes = [0.0, 4.2e-6, 3.1756e-5, 9.9e-5, 1e-4, 0.0123456, 2.0, 9999.9, 1e4, 12345.678]
+    for value in (*sizes, *(-size for size in sizes[1:])):
+        assert in_statsmodels(value, decimals) == forg(value, prec=decimals).strip()

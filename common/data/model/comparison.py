@@ -9,6 +9,7 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError
 from trilateral.common.data.model.distributions import NumberDistribution, psi
 from trilateral.common.data.model.model_file import PartyModel
+from trilateral.common.data.preprocessing.terms import CategoryColumn
 
 _Z95 = 1.959963984540054
 """The quantile of the normal distribution at 0.975."""
@@ -76,6 +77,29 @@ def pair_terms(first: PartyModel, second: PartyModel) -> list[TermPair]:
     a, b = first.standardised_weights, second.standardised_weights
     pairs = [TermPair(term, a.get(term), b.get(term)) for term in dict.fromkeys([*a, *b])]
     return sorted(pairs, key=lambda each: max(abs(each.first or 0.0), abs(each.second or 0.0)), reverse=True)
+
+
+def remarks_on(first: PartyModel, second: PartyModel) -> list[str]:
+    """Return what makes weights of two models of one party incomparable, as sentences for people."""
+    remarks = []
+    losses = first.job.loss_name, second.job.loss_name
+    if losses[0] != losses[1]:
+        remarks.append(
+            f"The first model minimises the {losses[0]} and the second the {losses[1]}: the sizes of their weights"
+            " cannot be compared."
+        )
+    before = _references(first)
+    for column, reference in _references(second).items():
+        if before.get(column, reference) != reference:
+            remarks.append(
+                f"The terms of {column!r} compare with {before[column]} in the first model and with {reference} in the"
+                " second: their weights cannot be compared one by one."
+            )
+    return remarks
+
+
+def _references(model: PartyModel) -> dict[str, str]:
+    return {each.name: each.reference_name for each in model.steps.columns if isinstance(each, CategoryColumn)}
 
 
 def score_psi(first: FloatVector, second: FloatVector) -> float:

@@ -158,7 +158,7 @@ def _follow(settings: "ProcessConfig", job: "str | JobConfig", config: Path) -> 
         from trilateral.cli.results import print_model
 
         try:
-            print_model(settings, name, Console())
+            print_model(settings, name, Console(), show=command_line("model", "show", name, "--config", config))
         except DataError as error:
             # The job has finished all the same. Perhaps --config belongs to another process.
             typer.echo(f"note: {error}", err=True)

@@ -256,6 +256,7 @@ def compare(
 
     from trilateral.cli.stability import compare_scores, print_comparison, print_scores_of_two
     from trilateral.common.data.model.model_file import load_model
+    from trilateral.common.data.model.score_origin import check_origin
 
     with public_errors():
         if (scores or labels is not None) and len(scores or []) != 2:
@@ -264,6 +265,8 @@ def compare(
         parts = [load_model(_find(model, config)) for model in (first, second)]
         one, other = (part.one(of_class) for part in parts)
         name = None if of_class is None else parts[0].class_name(of_class)
+        for file, part in zip(scores or [], parts, strict=False):
+            check_origin(file, part)
         of_both = compare_scores(scores[0], scores[1], of_labels, name) if scores else None
         if as_json:
             from trilateral.cli.model_records import comparison_record
@@ -311,7 +314,8 @@ def drift(
             columns = stability.find_column_shifts(part, dataset_of(dataset, config), dataset)
         one = part if scores is None else part.one(of_class)
         name = None if of_class is None else part.class_name(of_class)
-        if scores is not None:
+        # Labels tell something even about a model without hold-out rows, with which the scores could be compared.
+        if scores is not None and (labels is None or one.score_distribution is not None):
             score = stability.find_score_shift(one, scores, name)
         if labels is not None and scores is not None:
             of_labels = labels, dataset_of(labels, config)

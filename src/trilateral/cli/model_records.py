@@ -9,7 +9,7 @@ from trilateral.cli.stability import ColumnShifts, ScoreShift, ScoresOfTwo
 from trilateral.common.data.model.bin_figures import BinFigures, bin_figures
 from trilateral.common.data.model.bins_file import BinsFile
 from trilateral.common.data.model.calibration_drift import CalibrationDrift, Estimate
-from trilateral.common.data.model.comparison import AucComparison, pair_terms
+from trilateral.common.data.model.comparison import AucComparison, pair_terms, remarks_on
 from trilateral.common.data.model.elimination import EliminationStep
 from trilateral.common.data.model.export import weights_of
 from trilateral.common.data.model.model_file import PartyModel
@@ -74,6 +74,7 @@ def comparison_record(first: PartyModel, second: PartyModel, scores: ScoresOfTwo
         "first": _head(first) | {"metrics": first.metrics},
         "second": _head(second) | {"metrics": second.metrics},
         "terms": [asdict(pair) | {"difference": pair.difference} for pair in pairs],
+        "remarks": remarks_on(first, second),
         "scores": None
         if scores is None
         else asdict(scores) | {"auc": None if scores.auc is None else _auc_record(scores.auc)},

@@ -10,6 +10,11 @@ def decimal(value: float, decimals: int) -> str:
     return f"{value:.{decimals}f}" if abs(value) < 1e6 else f"{value:.{decimals}g}"
 
 
+def in_statsmodels(value: float, decimals: int) -> str:
+    """Return a number as the tables of statsmodels print it: very small and large ones have significant digits."""
+    return f"{value:.{decimals}f}" if 1e-4 <= abs(value) < 1e4 else f"{value:.{decimals}g}"
+
+
 def command_line(*arguments: object) -> str:
     """Return a command of this program. It has the program's path, so that it works in every terminal."""
     program = Path(sys.executable).with_name("trilateral")

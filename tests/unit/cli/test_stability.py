@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 from typer.testing import Result as Ran
@@ -156,6 +158,49 @@ def test_what_cannot_be_compared_is_refused_with_the_way_out(
     shown = run(*arguments, "--config", folder / "guest.yaml")
     assert said in " ".join(shown.output.split())
     assert shown.exit_code == code
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["drift", "first", "--scores", "second.parquet"],
+        ["drift", "first", "--scores", "second.parquet", "--labels", "outcomes"],
+        ["compare", "first", "second", "--scores", "second.parquet", "--scores", "first.parquet"],
+    ],
+)
+def test_scores_of_another_model_are_refused_if_the_file_says_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    for job in ("first", "second"):
+        path = folder / f"state/guest/jobs/{job}/model.json"
+        model = load_model(path).model_copy(update={"run_id": {"first": "1a", "second": "2b"}[job] * 16})
+        save_model(path, model)
+        about = {"trilateral.job": job, "trilateral.run_id": model.run_id}
+        table = pa.Table.from_pandas(pd.read_csv(f"{job}.csv"), preserve_index=False)
+        pq.write_table(table.replace_schema_metadata(about), f"{job}.parquet")
+    shown = run(*arguments, "--config", "guest.yaml")
+    assert shown.exit_code == 1
+    assert "second.parquet has the scores of job second" in " ".join(shown.output.split())
+    assert run("drift", "first", "--scores", "first.parquet", "--config", "guest.yaml").exit_code == 0
+
+
+def test_drift_compares_probabilities_with_labels_even_if_the_model_has_no_hold_out_rows(folder: Path) -> None:
+    path = folder / "state/guest/jobs/first/model.json"
+    model = load_model(path)
+    assert model.distributions is not None
+    save_model(
+        path,
+        model.model_copy(
+            update={"distributions": model.distributions.model_copy(update={"score": None}), "metrics": None}
+        ),
+    )
+    options = ["drift", "first", "--config", folder / "guest.yaml", "--scores", folder / "first.csv"]
+    assert "no distribution of the score" in " ".join(run(*options).output.split())
+    shown = run(*options, "--labels", "outcomes")
+    assert shown.exit_code == 0, shown.output
+    assert "calibration slope" in shown.output
+    assert "PSI" not in shown.output
 
 
 def test_reasons_beside_the_scores_are_no_part_of_an_id(folder: Path) -> None:
