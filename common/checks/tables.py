@@ -124,6 +124,11 @@ def _prepared(
     preprocessing = dataset.preprocessing
     if trial.task == "bins":  # It divides the columns itself, and needs no bins of an earlier job.
         preprocessing = preprocessing.model_copy(update={"binning": None})
+    elif preprocessing.binning is not None and preprocessing.binning.job == trial.name:
+        raise DataError(
+            f"`preprocessing.binning.job` names {trial.name}, the job itself: if the file is for `trilateral bins`, add"
+            " `task: bins` to it, and otherwise give the job another name"
+        )
     counted = None if preprocessing.binning is None else bins_of_job(config.state, preprocessing.binning)
     return make_party_data(table, preprocessing, trial, check, scratch, roles=table.split, folds=folds, counted=counted)
 
@@ -250,7 +255,8 @@ def _rows(data: PreparedData, dataset: DatasetConfig, job: JobConfig) -> Iterato
     yield f"before alignment: {describe_split(data)} and {n_columns} training columns"
     if data.block.folds is not None:
         sizes = np.bincount(data.block.folds, minlength=job.folds or 0)
-        has = f"{len(sizes)} folds by {job.fold_by} have {sizes.min():,} to {sizes.max():,} training rows"
+        size = f"{sizes.max():,}" if sizes.min() == sizes.max() else f"{sizes.min():,} to {sizes.max():,}"
+        has = f"{len(sizes)} folds by {job.fold_by} have {size} training rows"
         yield f"before alignment: {has}"
     elif job.fold_by != "random":
         yield "the other party decides the folds of the job: here the seed draws them"

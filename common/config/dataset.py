@@ -463,6 +463,12 @@ class DatasetConfig(Settings):
             raise ValueError("`id` names a column twice")
         if self.label is not None and self.reason_labels:
             raise ValueError("`reason_labels` is a setting of the host alone: remove it")
+        binning = self.preprocessing.binning
+        if self.label is not None and binning is not None and binning.job is not None:
+            raise ValueError(
+                "`preprocessing.binning.job` is a setting of the host alone, because the guest has labels of its own:"
+                " remove it"
+            )
         if self.label is not None and self.label.column in self.id_columns:
             raise ValueError("the label and the ID are the same column")
         if self.label is not None and self.label.weight in self.id_columns:

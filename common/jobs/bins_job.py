@@ -1,5 +1,6 @@
 """A party's work in a bins job beside the state machine: its fine bins, the ledger, and the file of the result."""
 
+import logging
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -34,6 +35,8 @@ from trilateral.common.protocol.messages import BinsResult, CountsDue, MergedCol
 from trilateral.common.protocol.row_roles import RoleVector
 from trilateral.common.protocol.shares.bins import BinsData, Release
 from trilateral.common.protocol.shares.counting import MAX_FINE
+
+log = logging.getLogger(__name__)
 
 NOT_RELEASED = "no counts, which the guest's policy.share_bin_counts keeps"
 
@@ -197,11 +200,31 @@ def _seen(fine: FineBins, merged: MergedColumn) -> HostColumn:
     return HostColumn(bins=bins)
 
 
+def _load(state: Path, name: str) -> BinsFile:
+    """Load what this party got to know in a bins job.
+
+    Raises:
+        DataError: there is no such job, or its file cannot be read. Other organisations read the text, so it does not
+            name the folder.
+    """
+    path = JobFolder(state, name).bins
+    if not path.exists():
+        raise DataError(
+            f"`preprocessing.binning.job` names {name}, and this party has no bins of a job with that name: name a bins"
+            " job that has finished"
+        )
+    try:
+        return load_bins(path)
+    except DataError as error:
+        log.error("%s", error)
+        raise DataError(f"the bins of job {name} cannot be read: see the log of this process") from None
+
+
 def bins_of_job(state: Path, binning: BinningConfig) -> Mapping[str, BinnedColumn] | None:
     """Return the host's columns that a bins job has counted, whatever its rows; see `counted_columns`."""
     if binning.job is None:
         return None
-    return {column.name: column for column in load_bins(JobFolder(state, binning.job).bins).columns}
+    return {column.name: column for column in _load(state, binning.job).columns}
 
 
 def counted_columns(
@@ -228,7 +251,7 @@ def counted_columns(
     binning = dataset.preprocessing.binning
     if binning is None or binning.job is None:
         return None
-    bins = load_bins(JobFolder(state, binning.job).bins)
+    bins = _load(state, binning.job)
     before = bins.job
     differing = {
         "holdout": (before.holdout, job.holdout),

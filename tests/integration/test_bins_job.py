@@ -12,6 +12,8 @@ from tests.support.three_servers import DATASET, make_configs, serving, train_ov
 from trilateral import aio
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.roles import Role
+from trilateral.common.checks.finding import Level
+from trilateral.common.checks.tables import check_tables
 from trilateral.common.config.dataset import BinningConfig, SplitConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
@@ -185,6 +187,22 @@ async def test_a_policy_refuses_a_bins_job(tmp_path: Path, policies: dict[Role, 
     assert text in status.detail
     for role in (Role.HOST, Role.GUEST):
         assert not JobFolder(configs[role].state, BINS.name).bins.exists()
+
+
+@pytest.mark.parametrize(
+    ("job", "text"),
+    [
+        (TRAINING, "names bins-1, and this party has no bins of a job with that name"),
+        (BINS.model_copy(update={"task": "train"}), "names bins-1, the job itself: if the file is for"),
+        (BINS, ""),
+    ],
+)
+def test_a_check_says_which_bins_are_lacking(tmp_path: Path, job: JobConfig, text: str) -> None:
+    write_tables(tmp_path, n_rows=900)
+    config = configured(make_configs(tmp_path), PERMITTED, job=BINS.name)[Role.HOST]
+    problems = [each.text for each in check_tables(config, job) if each.level is Level.PROBLEM]
+    assert len(problems) == bool(text)
+    assert all(text in each and str(tmp_path) not in each for each in problems)
 
 
 async def test_a_guest_that_keeps_its_counts_still_sees_the_hosts_columns(tmp_path: Path) -> None:
