@@ -299,20 +299,32 @@ class ColumnPreprocessing(Settings):
         return limits
 
 
+Bounds = Annotated[list[FiniteFloat], Field(min_length=1, max_length=MAX_BINS - 1)]
+
+
 class ColumnBinning(Settings):
     """How a column is divided into bins."""
 
-    method: Literal["supervised", "quantile", "width", "none"] = "supervised"
+    method: Literal["supervised", "quantile", "width", "none"] | Bounds = "supervised"
     """How numbers are divided: into bins whose share of positive rows rises or falls from bin to bin, with the largest
-    information value (`supervised`); with equally many rows (`quantile`); or of equal width (`width`). `supervised`
-    merges categories as well. `none` leaves the column as it is."""
+    information value (`supervised`); with equally many rows (`quantile`); of equal width (`width`); or at the bounds in
+    a list such as `[25, 40, 60]`, which only the settings of a single column can have. `supervised` merges categories
+    as well. `none` leaves the column as it is."""
     max_bins: Annotated[int, Field(ge=2, le=MAX_BINS)] = 8
-    """The most bins of a column. Missing values have a further one."""
+    """The most bins of a column. Missing values have a further one. It has no effect on a column with bounds."""
     min_share: Annotated[float, Field(ge=0, lt=0.5)] = 0.05
-    """The smallest share of the training rows in a bin. A smaller bin is merged with a neighbour."""
+    """The smallest share of the training rows in a bin. A smaller bin is merged with a neighbour. It has no effect on a
+    column with bounds."""
     woe: bool = True
     """Whether the column becomes one number, the weight of evidence of its bin. Otherwise each bin but the largest has
     a term that is 1 in its rows."""
+
+    @field_validator("method")
+    @classmethod
+    def _check_bounds(cls, method: str | list[float]) -> str | list[float]:
+        if isinstance(method, list) and any(low >= high for low, high in pairwise(method)):
+            raise ValueError("the bounds in `method` must be in ascending order, such as [25, 40, 60]")
+        return method
 
     @property
     def needs_labels(self) -> bool:
@@ -329,6 +341,12 @@ class BinningConfig(ColumnBinning):
     columns: dict[str, ColumnBinning] = Field(default_factory=dict)
     """Different settings for single columns, by name of the column. Options that are not given here keep the values set
     for all columns."""
+
+    @model_validator(mode="after")
+    def _check_method(self) -> "BinningConfig":
+        if isinstance(self.method, list):
+            raise ValueError("bounds belong to one column: set `method` under `columns`")
+        return self
 
     def of_column(self, name: str) -> ColumnBinning:
         """Return the settings of a column: its own where given, those of all columns otherwise."""
@@ -491,6 +509,11 @@ class DatasetConfig(Settings):
             own = self.preprocessing.columns.get(name)
             if own is not None and not own.suits_categories:
                 raise ValueError(f"`preprocessing.columns` names {name!r}, which is categorical: {FOR_CATEGORIES}")
+            if binning is not None and isinstance(binning.of_column(name).method, list):
+                raise ValueError(
+                    f"`preprocessing.binning.columns` gives bounds to {name!r}, which is categorical: set another"
+                    " `method`"
+                )
         for one, other in self.preprocessing.interactions:
             if one in self.categorical and other in self.categorical:
                 raise ValueError(

@@ -18,8 +18,8 @@ from trilateral.common.data.preprocessing.bins import (
     Bin,
     BinnedColumn,
     FineColumn,
+    divide,
     fit_bins,
-    fit_fine,
     merge_rule,
 )
 from trilateral.common.data.preprocessing.reasons import ConstantError
@@ -29,7 +29,7 @@ from trilateral.common.jobs.account import Account
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.permission import Permission
 from trilateral.common.jobs.policy import check_sizes
-from trilateral.common.protocol.binning import MAX_FINE_BINS, FineBins, sum_groups
+from trilateral.common.protocol.binning import FineBins, sum_groups
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
 from trilateral.common.protocol.messages import BinsResult, CountsDue, MergedColumn
 from trilateral.common.protocol.row_roles import RoleVector
@@ -123,11 +123,12 @@ class BinsWork:
 
     def _fit_fine(self, table: PartyTable, train: Rows) -> None:
         for name, column in table.features.columns.items():
-            if self._binning.of_column(name).method == "none":
+            config = self._binning.of_column(name)
+            if config.method == "none":
                 self._left_out[name] = "`method: none`"
                 continue
             try:
-                self._fine.append(fit_fine(name, column[train], "quantile", MAX_FINE_BINS))
+                self._fine.append(divide(name, column[train], config))
             except ConstantError as error:
                 self._left_out[name] = str(error)
         n_fine = sum(len(each.bins.n_rows) for each in self._fine)

@@ -11,7 +11,7 @@ import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, Self
 
 import numpy as np
@@ -297,14 +297,35 @@ class FineColumn:
         )
 
 
-def fit_fine(name: str, values: Column, method: Literal["quantile", "width"], max_bins: int) -> FineColumn:
+def divide(name: str, values: Column, config: ColumnBinning) -> FineColumn:
+    """Divide a column into the fine bins from which its bins are made.
+
+    Args:
+        name: name of the column.
+        values: its training rows, in memory.
+        config: its settings; the method is not `none`.
+
+    Raises:
+        ConstantError: there are fewer than two bins.
+    """
+    if config.method == "supervised":
+        return fit_fine(name, values, "quantile", MAX_FINE_BINS)
+    method = config.method if isinstance(config.method, list) or config.method == "width" else "quantile"
+    fine = fit_fine(name, values, method, config.max_bins)
+    return replace(fine, bins=replace(fine.bins, keep_from=_least_rows(config, len(values))))
+
+
+def fit_fine(
+    name: str, values: Column, method: Literal["quantile", "width"] | Sequence[float], max_bins: int
+) -> FineColumn:
     """Divide a column into fine bins.
 
     Args:
         name: name of the column.
         values: its training rows, in memory.
-        method: how numbers are divided.
-        max_bins: the most bins, those of missing values and rare categories included for text.
+        method: how numbers are divided, or the bounds at which they are.
+        max_bins: the most bins, those of missing values and rare categories included for text. It has no effect on
+            bounds.
 
     Raises:
         ConstantError: there are fewer than two bins.
@@ -319,8 +340,10 @@ def fit_fine(name: str, values: Column, method: Literal["quantile", "width"], ma
     smallest, largest = float(present.min()), float(present.max())
     if method == "quantile":
         cuts = np.quantile(present, np.arange(1, max_bins) / max_bins)
-    else:
+    elif method == "width":
         cuts = np.linspace(smallest, largest, max_bins + 1)[1:-1]
+    else:
+        cuts = np.array(method, np.float64)
     bounds = np.unique(cuts)
     bounds = bounds[(bounds > smallest) & (bounds <= largest)]
     counts = np.bincount(np.searchsorted(bounds, present, side="right"), minlength=len(bounds) + 1)
@@ -392,8 +415,13 @@ def merge_rule(config: ColumnBinning, n_rows: int, min_of_label: int) -> MergeRu
         n_rows: number of training rows.
         min_of_label: the fewest rows of each label.
     """
-    least = max(MIN_ROWS, math.ceil(round(config.min_share * n_rows, 6)))
-    return MergeRule(config.max_bins, least, min_of_label)
+    return MergeRule(config.max_bins, _least_rows(config, n_rows), min_of_label)
+
+
+def _least_rows(config: ColumnBinning, n_rows: int) -> int:
+    """Return the fewest rows of a bin. Somebody who gives the bounds of the bins means them."""
+    share = 0.0 if isinstance(config.method, list) else config.min_share
+    return max(MIN_ROWS, math.ceil(round(share * n_rows, 6)))
 
 
 def fit_bins(
@@ -410,8 +438,7 @@ def fit_bins(
     Raises:
         ConstantError: there are fewer than two bins.
     """
-    max_bins = MAX_FINE_BINS if config.method == "supervised" else config.max_bins
-    fine = fit_fine(name, values, "width" if config.method == "width" else "quantile", max_bins)
+    fine = divide(name, values, config)
     positive = None if labels is None else fine.positive(labels)
     rule = merge_rule(config, len(values), 1 if config.needs_labels else 0)
     if config.method == "supervised" and positive is not None:

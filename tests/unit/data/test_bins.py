@@ -157,6 +157,29 @@ def test_a_party_without_labels_needs_a_bins_job() -> None:
     assert steps.left_out == {"branch": "no bins in the bins job of `preprocessing.binning.job`"}
 
 
+def test_bins_of_other_bounds_than_those_in_the_settings_are_refused() -> None:
+    frame, labels = table()
+    (age,) = binned(fit({"columns": {"age": {"method": [30, 50]}}}, frame[["age"]], labels))
+    config = {"job": "bins-1", "columns": {"age": {"method": [30, 50, 70]}}}
+
+    def as_host(binning: Mapping[str, Any]) -> Preprocessing:
+        settings = PreprocessingConfig.model_validate({"binning": binning})
+        return Preprocessing.fit(features_of(frame[["age"]]), settings, False, counted={"age": age})
+
+    # A bin of the job may have been merged with its neighbour.
+    assert as_host(config).columns == (age,)
+    with pytest.raises(DataError, match=r"'age' has other bounds in .* run a bins job again"):
+        as_host(config | {"columns": {"age": {"method": [30, 60]}}})
+
+
+def test_a_bound_that_leaves_few_rows_is_dropped() -> None:
+    frame, labels = table()
+    frame["age"] = np.arange(N, dtype=float)
+    (age,) = binned(fit({"woe": False, "columns": {"age": {"method": [9, 20, 500]}}}, frame[["age"]], labels))
+    assert isinstance(age, BinnedNumber)
+    assert age.bounds == [20, 500]
+
+
 def test_a_column_may_stay_without_bins() -> None:
     frame, labels = table()
     steps = fit({"columns": {"income": {"method": "none"}, "age": {"max_bins": 2}}}, frame, labels)

@@ -32,6 +32,12 @@ def test_label_values_may_be_written_as_numbers() -> None:
         ({"features": ["y"], "label": {"column": "y"}}, "a label is not a feature"),
         ({"id": "x", "label": {"column": "x"}}, "same column"),
         ({"label": {"positive": "Yes", "negative": " yes"}}, "a label needs two"),
+        ({"preprocessing": {"binning": {"method": [1, 2]}}}, "bounds belong to one column"),
+        ({"preprocessing": {"binning": {"columns": {"a": {"method": [2, 1]}}}}}, "in ascending order"),
+        (
+            {"categorical": ["a"], "preprocessing": {"binning": {"columns": {"a": {"method": [1, 2]}}}}},
+            "gives bounds to 'a', which is categorical",
+        ),
         ({"label": {}, "preprocessing": {"binning": {"job": "bins-1"}}}, "a setting of the host alone"),
         ({"label": {"positive": "1", "negative": "1.0"}}, "a label needs two"),
         ({"preprocessing": {"clip": [0.9, 0.1]}}, "0 <= lower < upper <= 1"),
