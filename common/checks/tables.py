@@ -14,6 +14,7 @@ from trilateral.common.config.dataset import DatasetConfig, LabelConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import UNLIMITED, ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
+from trilateral.common.data.features import Categories
 from trilateral.common.data.folds import decides_folds, make_folds
 from trilateral.common.data.party_data import (
     PreparedData,
@@ -227,7 +228,23 @@ def _contents(subject: str, table: PartyTable, dataset: DatasetConfig) -> Iterat
     yield ok(subject, f"{dataset.path.name} has {_described(table, dataset.label)}")
     if repeated := describe_repeated(table.n_repeated, dataset):
         yield note(subject, repeated)
+    yield from _missing_categories(subject, table, dataset)
     yield from _fold_column(subject, table)
+
+
+def _missing_categories(subject: str, table: PartyTable, dataset: DatasetConfig) -> Iterator[Finding]:
+    """Say where categories are missing by the usual texts: `none` may be a category, such as no employment."""
+    if dataset.missing is not None or table.missing is None:
+        return
+    counts = {
+        name: np.count_nonzero(column.missing)
+        for name, column in table.features.columns.items()
+        if isinstance(column, Categories)
+    }
+    lacking = [f"{name!r} ({Counted(count):row|rows})" for name, count in counts.items() if count]
+    if lacking:
+        text = "an empty field is missing, and so are texts such as `none` and `NA`, unless `missing` names others"
+        yield note(subject, f"categories are missing in {', '.join(lacking)}: {text}")
 
 
 def _fold_column(subject: str, table: PartyTable) -> Iterator[Finding]:
