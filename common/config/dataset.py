@@ -353,6 +353,11 @@ class BinningConfig(ColumnBinning):
         own = self.columns.get(name)
         return self if own is None else self.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
 
+    @property
+    def some_need_labels(self) -> bool:
+        """Whether the bins of some columns depend on the labels."""
+        return self.needs_labels or any(self.of_column(name).needs_labels for name in self.columns)
+
 
 class PreprocessingConfig(ColumnPreprocessing):
     """How a party turns its features into training columns. All parameters are fitted on its training rows."""
@@ -481,12 +486,6 @@ class DatasetConfig(Settings):
             raise ValueError("`id` names a column twice")
         if self.label is not None and self.reason_labels:
             raise ValueError("`reason_labels` is a setting of the host alone: remove it")
-        binning = self.preprocessing.binning
-        if self.label is not None and binning is not None and binning.job is not None:
-            raise ValueError(
-                "`preprocessing.binning.job` is a setting of the host alone, because the guest has labels of its own:"
-                " remove it"
-            )
         if self.label is not None and self.label.column in self.id_columns:
             raise ValueError("the label and the ID are the same column")
         if self.label is not None and self.label.weight in self.id_columns:
@@ -509,11 +508,8 @@ class DatasetConfig(Settings):
             own = self.preprocessing.columns.get(name)
             if own is not None and not own.suits_categories:
                 raise ValueError(f"`preprocessing.columns` names {name!r}, which is categorical: {FOR_CATEGORIES}")
-            if binning is not None and isinstance(binning.of_column(name).method, list):
-                raise ValueError(
-                    f"`preprocessing.binning.columns` gives bounds to {name!r}, which is categorical: set another"
-                    " `method`"
-                )
+        if self.preprocessing.binning is not None:
+            self._check_binning(self.preprocessing.binning)
         for one, other in self.preprocessing.interactions:
             if one in self.categorical and other in self.categorical:
                 raise ValueError(
@@ -521,6 +517,24 @@ class DatasetConfig(Settings):
                     " must be a column of numbers"
                 )
         return self
+
+    def _check_binning(self, binning: BinningConfig) -> None:
+        if self.label is not None and binning.job is not None:
+            raise ValueError(
+                "`preprocessing.binning.job` is a setting of the host alone, because the guest has labels of its own:"
+                " remove it"
+            )
+        if self.label is not None and self.label.classes is not None and binning.some_need_labels:
+            raise ValueError(
+                "`preprocessing.binning` takes a label of two values, and `label.classes` names more: set `woe: false`,"
+                " and a `method` other than `supervised`"
+            )
+        for name in self.categorical:
+            if isinstance(binning.of_column(name).method, list):
+                raise ValueError(
+                    f"`preprocessing.binning.columns` gives bounds to {name!r}, which is categorical: set another"
+                    " `method`"
+                )
 
     def _check_column(self, setting: str, column: str, features: list[str]) -> None:
         if column in self.id_columns:

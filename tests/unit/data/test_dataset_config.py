@@ -32,6 +32,14 @@ def test_label_values_may_be_written_as_numbers() -> None:
         ({"features": ["y"], "label": {"column": "y"}}, "a label is not a feature"),
         ({"id": "x", "label": {"column": "x"}}, "same column"),
         ({"label": {"positive": "Yes", "negative": " yes"}}, "a label needs two"),
+        ({"label": {"classes": [1, 2, 3]}, "preprocessing": {"binning": {}}}, "takes a label of two values"),
+        (
+            {
+                "label": {"classes": [1, 2, 3]},
+                "preprocessing": {"binning": {"method": "width", "woe": False, "columns": {"a": {"woe": True}}}},
+            },
+            "takes a label of two values",
+        ),
         ({"preprocessing": {"binning": {"method": [1, 2]}}}, "bounds belong to one column"),
         ({"preprocessing": {"binning": {"columns": {"a": {"method": [2, 1]}}}}}, "in ascending order"),
         (
