@@ -111,3 +111,6 @@ def print_candidates(rows: Sequence[Candidate], console: Console) -> None:
             Text(row.partner or ""),
         )
     console.print(table)
+    if all(row.vif is None for row in rows):
+        text = "no VIF and no correlations: they need `whiten: true` in `preprocessing`, and a job without `l1`"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -67,6 +67,13 @@ def test_figures_of_terms_are_printed(model: Path) -> None:
     output = run("model", "select", model)
     assert "age WOE" in output
     assert "VIF" in output
+    lacks = "no VIF and no correlations: they need"
+    assert lacks not in output
+
+    content = json.loads(model.read_text())
+    content["preprocessing"]["directions"] = None
+    model.write_text(json.dumps(content))
+    assert lacks in run("model", "select", model)
 
 
 def test_the_file_of_a_bins_job_is_printed(tmp_path: Path) -> None:
