@@ -39,6 +39,7 @@ from trilateral.common.protocol.shares.counting import MAX_FINE
 log = logging.getLogger(__name__)
 
 NOT_RELEASED = "no counts, which the guest's policy.share_bin_counts keeps"
+ONE_BIN = "too few rows for two bins, by the guest's `min_share` and policy.min_bin_label_count"
 
 
 class BinsWork:
@@ -184,6 +185,9 @@ class BinsWork:
             self._left_out |= {fine.name: NOT_RELEASED for fine in self._fine}
             return
         for fine, merged in zip(self._fine, result.merged, strict=True):
+            if len(merged.n_positive) < 2:
+                self._left_out[fine.name] = ONE_BIN
+                continue
             try:
                 self._own.append(fine.merged(merged.groups, np.array(merged.n_positive), woe=True))
             except (ConstantError, ValueError) as error:

@@ -189,6 +189,20 @@ async def test_a_policy_refuses_a_bins_job(tmp_path: Path, policies: dict[Role, 
         assert not JobFolder(configs[role].state, BINS.name).bins.exists()
 
 
+async def test_the_host_is_told_why_a_column_has_no_bins(tmp_path: Path) -> None:
+    write_tables(tmp_path, n_rows=300)
+    policies = PERMITTED | {Role.GUEST: PERMITTED[Role.GUEST] | {"min_bin_label_count": 100}}
+    configs = configured(make_configs(tmp_path), policies)
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, BINS)
+    assert status.state == JOB_STATE_FINISHED, status.detail
+    host = bins_of(configs, Role.HOST)
+    assert not host.columns
+    assert set(host.left_out.values()) == {
+        "too few rows for two bins, by the guest's `min_share` and policy.min_bin_label_count"
+    }
+
+
 async def test_the_host_may_keep_its_own_bins(tmp_path: Path) -> None:
     tables = write_tables(tmp_path, n_rows=900)
     configs = configured(make_configs(tmp_path), PERMITTED, job=BINS.name)
