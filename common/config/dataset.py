@@ -300,31 +300,48 @@ class ColumnPreprocessing(Settings):
 
 
 Bounds = Annotated[list[FiniteFloat], Field(min_length=1, max_length=MAX_BINS - 1)]
+Group = Annotated[list[Annotated[str, Field(coerce_numbers_to_str=True)]], Field(min_length=1)]
+Groups = Annotated[list[Group], Field(min_length=1, max_length=MAX_BINS - 1)]
 
 
 class ColumnBinning(Settings):
     """How a column is divided into bins."""
 
-    method: Literal["supervised", "quantile", "width", "none"] | Bounds = "supervised"
+    method: Literal["supervised", "quantile", "width", "none"] | Bounds | Groups = "supervised"
     """How numbers are divided: into bins whose share of positive rows rises or falls from bin to bin, with the largest
-    information value (`supervised`); with equally many rows (`quantile`); of equal width (`width`); or at the bounds in
-    a list such as `[25, 40, 60]`, which only the settings of a single column can have. `supervised` merges categories
-    as well. `none` leaves the column as it is."""
+    information value (`supervised`); with equally many rows (`quantile`); or of equal width (`width`). `supervised`
+    merges categories as well. `none` leaves the column as it is. In the settings of a single column, a list such as
+    `[25, 40, 60]` has the bounds between the bins, and one such as `[[north, east], [south]]` the categories of each
+    bin; all other categories are one bin."""
     max_bins: Annotated[int, Field(ge=2, le=MAX_BINS)] = 8
-    """The most bins of a column. Missing values have a further one. It has no effect on a column with bounds."""
+    """The most bins of a column. Missing values have a further one. It has no effect on a column with a list."""
     min_share: Annotated[float, Field(ge=0, lt=0.5)] = 0.05
     """The smallest share of the training rows in a bin. A smaller bin is merged with a neighbour. It has no effect on a
-    column with bounds."""
+    column with a list."""
     woe: bool = True
     """Whether the column becomes one number, the weight of evidence of its bin. Otherwise each bin but the largest has
     a term that is 1 in its rows."""
 
-    @field_validator("method")
-    @classmethod
-    def _check_bounds(cls, method: str | list[float]) -> str | list[float]:
-        if isinstance(method, list) and any(low >= high for low, high in pairwise(method)):
+    @model_validator(mode="after")
+    def _check_lists(self) -> "ColumnBinning":
+        if self.bounds is not None and any(low >= high for low, high in pairwise(self.bounds)):
             raise ValueError("the bounds in `method` must be in ascending order, such as [25, 40, 60]")
-        return method
+        named = [category for group in self.groups or [] for category in group]
+        if len(set(named)) < len(named):
+            raise ValueError("`method` names a category twice")
+        return self
+
+    @property
+    def bounds(self) -> list[float] | None:
+        """The bounds in `method`, if it has any."""
+        listed = self.method if isinstance(self.method, list) else []
+        return [each for each in listed if not isinstance(each, list)] or None
+
+    @property
+    def groups(self) -> list[list[str]] | None:
+        """The groups of categories in `method`, if it has any."""
+        listed = self.method if isinstance(self.method, list) else []
+        return [each for each in listed if isinstance(each, list)] or None
 
     @property
     def needs_labels(self) -> bool:
@@ -345,7 +362,7 @@ class BinningConfig(ColumnBinning):
     @model_validator(mode="after")
     def _check_method(self) -> "BinningConfig":
         if isinstance(self.method, list):
-            raise ValueError("bounds belong to one column: set `method` under `columns`")
+            raise ValueError("bounds and groups belong to one column: set `method` under `columns`")
         return self
 
     def of_column(self, name: str) -> ColumnBinning:
@@ -529,11 +546,16 @@ class DatasetConfig(Settings):
                 "`preprocessing.binning` takes a label of two values, and `label.classes` names more: set `woe: false`,"
                 " and a `method` other than `supervised`"
             )
-        for name in self.categorical:
-            if isinstance(binning.of_column(name).method, list):
+        for name, own in binning.columns.items():
+            if own.bounds is not None and name in self.categorical:
                 raise ValueError(
-                    f"`preprocessing.binning.columns` gives bounds to {name!r}, which is categorical: set another"
-                    " `method`"
+                    f"`preprocessing.binning.columns` gives bounds to {name!r}, which is categorical: give it groups"
+                    " such as [[a, b], [c]], or set another `method`"
+                )
+            if own.groups is not None and name not in self.categorical:
+                raise ValueError(
+                    f"`preprocessing.binning.columns` gives groups to {name!r}, which is not in `categorical`: add it"
+                    " there, or give it bounds such as [25, 40, 60]"
                 )
 
     def _check_column(self, setting: str, column: str, features: list[str]) -> None:

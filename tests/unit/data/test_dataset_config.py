@@ -40,8 +40,10 @@ def test_label_values_may_be_written_as_numbers() -> None:
             },
             "takes a label of two values",
         ),
-        ({"preprocessing": {"binning": {"method": [1, 2]}}}, "bounds belong to one column"),
+        ({"preprocessing": {"binning": {"method": [1, 2]}}}, "bounds and groups belong to one column"),
         ({"preprocessing": {"binning": {"columns": {"a": {"method": [2, 1]}}}}}, "in ascending order"),
+        ({"preprocessing": {"binning": {"columns": {"a": {"method": [["x"], ["x"]]}}}}}, "names a category twice"),
+        ({"preprocessing": {"binning": {"columns": {"a": {"method": [["x"]]}}}}}, "gives groups to 'a', which is not"),
         (
             {"categorical": ["a"], "preprocessing": {"binning": {"columns": {"a": {"method": [1, 2]}}}}},
             "gives bounds to 'a', which is categorical",
