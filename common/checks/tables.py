@@ -15,6 +15,7 @@ from trilateral.common.config.dataset import DatasetConfig, LabelConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import UNLIMITED, ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
+from trilateral.common.data.features import Categories
 from trilateral.common.data.folds import decides_folds, make_folds
 from trilateral.common.data.model.warm_start import warm_start
 from trilateral.common.data.party_data import (
@@ -142,6 +143,11 @@ def _prepared(
     preprocessing = dataset.preprocessing
     if trial.task == "bins":  # It divides the columns itself, and needs no bins of an earlier job.
         preprocessing = preprocessing.model_copy(update={"binning": None})
+    elif preprocessing.binning is not None and preprocessing.binning.job == trial.name:
+        raise DataError(
+            f"`preprocessing.binning.job` names {trial.name}, the job itself: if the file is for `trilateral bins`, add"
+            " `task: bins` to it, and otherwise give the job another name"
+        )
     counted = None if preprocessing.binning is None else bins_of_job(config.state, preprocessing.binning)
     return make_party_data(table, preprocessing, trial, check, scratch, roles=table.split, folds=folds, counted=counted)
 
@@ -241,7 +247,23 @@ def _contents(subject: str, table: PartyTable, dataset: DatasetConfig) -> Iterat
     yield ok(subject, f"{dataset.path.name} has {_described(table, dataset.label)}")
     if repeated := describe_repeated(table.n_repeated, dataset):
         yield note(subject, repeated)
+    yield from _missing_categories(subject, table, dataset)
     yield from _fold_column(subject, table)
+
+
+def _missing_categories(subject: str, table: PartyTable, dataset: DatasetConfig) -> Iterator[Finding]:
+    """Say where categories are missing by the usual texts: `none` may be a category, such as no employment."""
+    if dataset.missing is not None or table.missing is None:
+        return
+    counts = {
+        name: np.count_nonzero(column.missing)
+        for name, column in table.features.columns.items()
+        if isinstance(column, Categories)
+    }
+    lacking = [f"{name!r} ({Counted(count):row|rows})" for name, count in counts.items() if count]
+    if lacking:
+        text = "an empty field is missing, and so are texts such as `none` and `NA`, unless `missing` names others"
+        yield note(subject, f"categories are missing in {', '.join(lacking)}: {text}")
 
 
 def _fold_column(subject: str, table: PartyTable) -> Iterator[Finding]:
@@ -269,7 +291,8 @@ def _rows(data: PreparedData, dataset: DatasetConfig, job: JobConfig) -> Iterato
     yield f"before alignment: {describe_split(data)} and {n_columns} training columns"
     if data.block.folds is not None:
         sizes = np.bincount(data.block.folds, minlength=job.folds or 0)
-        has = f"{len(sizes)} folds by {job.fold_by} have {sizes.min():,} to {sizes.max():,} training rows"
+        size = f"{sizes.max():,}" if sizes.min() == sizes.max() else f"{sizes.min():,} to {sizes.max():,}"
+        has = f"{len(sizes)} folds by {job.fold_by} have {size} training rows"
         yield f"before alignment: {has}"
     elif job.fold_by != "random":
         yield "the other party decides the folds of the job: here the seed draws them"

@@ -110,6 +110,9 @@ SHARES_OPTIONS = {
 }
 """Options of `JobConfig` that only the protocol on shares has, and the reason."""
 
+Task = Literal["train", "bins"]
+"""What a job does; see `JobConfig.task`."""
+
 Algorithm = Annotated[Sgd | Sqn | Lbfgs, Field(discriminator="name")]
 
 
@@ -137,7 +140,7 @@ class JobConfig(Settings):
     protocol: ProtocolName = "paillier"
     """How the parties compute together. `paillier`, the paper's protocol, trains the Taylor form of the logistic loss
     on ciphertexts. `shares` trains the logistic loss itself on secret shares, in far less time."""
-    task: Literal["train", "bins"] = "train"
+    task: Task = "train"
     """What the job does: train a model, or only count the labels in the bins of the host's columns (`bins`), for which
     only `protocol: shares`, `holdout`, `seed` and `aligned` matter."""
     algorithm: Algorithm = Lbfgs()
@@ -287,6 +290,18 @@ class JobConfig(Settings):
         """Let a job with standard errors stop nearer to the minimum, unless it has a tolerance of its own."""
         if isinstance(options, dict) and options.get("inference") is True and "tolerance" not in options:
             return options | {"tolerance": INFERENCE_TOLERANCE}
+        return options
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_lists(cls, options: Any) -> Any:
+        """Say where several penalties belong, which other programs take as a list of strengths."""
+        for name in ("l1", "l2"):
+            if isinstance(options, dict) and isinstance(options.get(name), list | tuple):
+                raise ValueError(
+                    f"`{name}` is one number: to compare several penalties, set `folds`, and list them in `search`,"
+                    f" such as `search: [{{{name}: 0.1}}, {{{name}: 0.01}}]`"
+                )
         return options
 
     @model_validator(mode="after")

@@ -147,7 +147,7 @@ def number(value: float | None, digits: int = 4) -> str:
     """Return a figure with so many decimals, or significant digits if it is huge; `NO_FIGURE` for None."""
     if value is None:
         return NO_FIGURE
-    text = f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.{digits}g}"
+    text = f"{value:z.{digits}f}" if abs(value) < 1e6 else f"{value:.{digits}g}"
     return text.replace("-", "\N{MINUS SIGN}")
 
 

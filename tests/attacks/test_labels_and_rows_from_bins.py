@@ -5,6 +5,7 @@ The guest looks for the members of the host's bins, the host for labels.
 
 import math
 from contextlib import suppress
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -226,12 +227,17 @@ def test_two_bins_that_differ_by_one_row_show_its_label_and_the_ledger_counts_th
     assert counted.due[Role.GUEST] >= 2 * 2 * math.log2(601) / GRADIENT_BITS
 
 
-def test_a_small_bin_is_merged_before_the_host_is_told() -> None:
+@pytest.mark.parametrize("keep_from", [0, 1])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_small_bin_is_merged_before_the_host_is_told(keep_from: int, ordered: bool) -> None:
+    # Also if the host asks to keep its bins, however few rows it says are enough.
     labels = np.where(np.random.default_rng(5).random(2_000) < 0.3, 1.0, -1.0)
     codes = np.where(np.arange(2_000) < 12, 0, 1 + np.arange(2_000) % 4).astype(np.uint8)[:, np.newaxis]
 
-    lax = count_labels(host_data(codes), guest_data(labels), rule=MergeRule(8, 1, 1))
-    strict = count_labels(host_data(codes), guest_data(labels), rule=MergeRule(8, 1, 20))
+    host = host_data(codes, ordered=[ordered])
+    host = replace(host, bins=[replace(fine, keep_from=keep_from) for fine in host.bins])
+    lax = count_labels(host, guest_data(labels), rule=MergeRule(8, 1, 1))
+    strict = count_labels(host, guest_data(labels), rule=MergeRule(8, 1, 20))
 
     def smallest(result: MergedColumn) -> int:
         sizes = np.bincount(np.asarray(result.groups)[codes[:, 0]])

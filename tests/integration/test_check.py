@@ -280,6 +280,14 @@ def a_dataset_for_predictions(setting: Setting) -> None:
     setting.settings[Role.GUEST]["datasets"]["new"] = unlabelled
 
 
+def a_category_that_means_missing(setting: Setting) -> None:
+    def add(rows: list[list[str]]) -> None:
+        rows[:] = [[*row, "job" if n == 0 else "none" if n % 4 == 0 else "own"] for n, row in enumerate(rows)]
+
+    setting.change_table(Role.GUEST, add)
+    setting.dataset(Role.GUEST)["categorical"] = ["job"]
+
+
 def all_positive_rows_in_the_hold_out(setting: Setting) -> None:
     held_out = holdout_split(200, 0.2, 0)[1][:3]
     ids = {f"{row:06d}" for row in held_out}
@@ -787,6 +795,7 @@ LOCAL = [
     ),
     Case(a_table_of_another_name, PROBLEM, "datasets.made: there is no file"),
     Case(no_label_column, PROBLEM, "datasets.made: "),
+    Case(a_category_that_means_missing, NOTE, "datasets.made: categories are missing in 'job' (50 rows): an empty fie"),
     Case(other_label_values, PROBLEM, "datasets.made: column 'label'"),
     Case(labels_forgotten, WARNING, "datasets: no dataset has a `label`, so this guest can train nothing"),
     Case(labels_forgotten_for_a_job, PROBLEM, "datasets.made: dataset 'made': the guest needs the labels: set `label`"),

@@ -49,9 +49,7 @@ def bins(
     from trilateral.common.config.load import load_job, load_process_config
 
     with public_errors():
-        settings = load_process_config(config)
-        counting = load_job(job).model_copy(update={"task": "bins"})
-        _follow(settings, type(counting).model_validate(counting.model_dump()), config)
+        _follow(load_process_config(config), load_job(job, task="bins"), config)
 
 
 def watch(job: JobArgument, config: ConfigOption) -> None:

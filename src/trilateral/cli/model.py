@@ -72,10 +72,9 @@ def show(model: ModelArgument, config: ConfigOption = None, *, as_json: JsonOpti
     from rich.console import Console
 
     from trilateral.cli.results import print_part
-    from trilateral.common.data.model.model_file import load_model
 
     with public_errors():
-        part = load_model(_find(model, config))
+        part = _load(model, config)
         if as_json:
             from trilateral.cli.model_records import model_record
 
@@ -101,10 +100,9 @@ def export(
 ) -> None:
     """Write a part for other programs: its weights, or everything that computes its scores."""
     from trilateral.common.base.files import check_new, write_whole
-    from trilateral.common.data.model.model_file import load_model
 
     with public_errors():
-        part = load_model(_find(model, config)).one(of_class)
+        part = _load(model, config).one(of_class)
         check_new(out, "--out")
         content = _written(part, format_)
         try:
@@ -160,7 +158,6 @@ def scorecard(
 
     from trilateral.cli.bins import print_scorecard
     from trilateral.common.base.files import check_new, write_whole
-    from trilateral.common.data.model.model_file import load_model
     from trilateral.common.data.model.scorecard import (
         Scale,
         scorecard,
@@ -170,7 +167,7 @@ def scorecard(
     )
 
     with public_errors():
-        part, scale = load_model(_find(model, config)).one(of_class), Scale(base_score, base_odds, pdo)
+        part, scale = _load(model, config).one(of_class), Scale(base_score, base_odds, pdo)
         rows = scorecard(part, scale)
         if out is not None:
             if out.suffix not in {".csv", ".json"}:
@@ -213,11 +210,10 @@ def select(
 
     from trilateral.cli.bins import print_candidates, print_elimination
     from trilateral.common.data.model.elimination import elimination_of
-    from trilateral.common.data.model.model_file import load_model
     from trilateral.common.data.model.scorecard import candidates
 
     with public_errors():
-        part = load_model(_find(model, config)).one(of_class)
+        part = _load(model, config).one(of_class)
         if by is not None:
             rejected = elimination_of(part, "aic" if by is Selection.AIC else "p_value", alpha)
             if as_json:
@@ -255,14 +251,13 @@ def compare(
     from rich.console import Console
 
     from trilateral.cli.stability import compare_scores, print_comparison, print_scores_of_two
-    from trilateral.common.data.model.model_file import load_model
     from trilateral.common.data.model.score_origin import check_origin
 
     with public_errors():
         if (scores or labels is not None) and len(scores or []) != 2:
             raise ConfigError("--scores: give two files, one of each model: --scores FIRST --scores SECOND")
         of_labels = None if labels is None else (labels, dataset_of(labels, config))
-        parts = [load_model(_find(model, config)) for model in (first, second)]
+        parts = [_load(model, config) for model in (first, second)]
         one, other = (part.one(of_class) for part in parts)
         name = None if of_class is None else parts[0].class_name(of_class)
         for file, part in zip(scores or [], parts, strict=False):
@@ -301,14 +296,13 @@ def drift(
     from rich.console import Console
 
     from trilateral.cli import stability
-    from trilateral.common.data.model.model_file import load_model
 
     with public_errors():
         if labels is not None and scores is None:
             raise ConfigError("--labels needs the scores of the rows: give --scores")
         if dataset is None and scores is None:
             raise ConfigError("there are no rows to compare: give --dataset, --scores or both")
-        part, console = load_model(_find(model, config)), Console()
+        part, console = _load(model, config), Console()
         columns = score = drifted = None
         if dataset is not None:
             columns = stability.find_column_shifts(part, dataset_of(dataset, config), dataset)
@@ -368,6 +362,25 @@ def _written(part: "PartyModel", format_: Format) -> str | bytes:
                     "use `--format pmml`"
                 ) from None
             return onnx_bytes(Part.of(part))
+
+
+def _load(model: str, config: Path | None) -> "PartyModel":
+    """Load a model by its path or, with a configuration, by the name of its job."""
+    from trilateral.cli.wording import command_line
+    from trilateral.common.data.model.model_file import NoModelError, load_model
+    from trilateral.common.jobs.folder import BINS
+
+    path = _find(model, config)
+    try:
+        return load_model(path)
+    except NoModelError:
+        if not path.with_name(BINS).exists():
+            raise
+        of_config = () if config is None else ("--config", config)
+        raise ConfigError(
+            f"{model} is a bins job, which has no model: to see its bins, run:"
+            f" {command_line('model', 'bins', model, *of_config)}"
+        ) from None
 
 
 def _find(model: str, config: Path | None) -> Path:

@@ -6,7 +6,7 @@ from typing import Any
 
 from trilateral.cli.results import class_names
 from trilateral.cli.stability import ColumnShifts, ScoreShift, ScoresOfTwo
-from trilateral.common.data.model.bin_figures import BinFigures, bin_figures
+from trilateral.common.data.model.bin_figures import BinFigures, bin_figures, information_value
 from trilateral.common.data.model.bins_file import BinsFile
 from trilateral.common.data.model.calibration_drift import CalibrationDrift, Estimate
 from trilateral.common.data.model.comparison import AucComparison, pair_terms, remarks_on
@@ -135,11 +135,10 @@ def _part_record(model: PartyModel) -> Record:
 
 
 def _column(bins: Sequence[BinFigures]) -> Record:
-    parts = [each.iv for each in bins if each.iv is not None]
     return {
         "column": bins[0].column,
         "n_rows": sum(each.n_rows for each in bins),
-        "iv": sum(parts) if len(parts) == len(bins) else None,
+        "iv": information_value(bins),
         "bins": [{name: value for name, value in asdict(each).items() if name != "column"} for each in bins],
     }
 

@@ -489,6 +489,21 @@ def test_a_bad_job_is_a_configuration_error(
     assert coordinator.started == []
 
 
+def test_bins_are_counted_with_the_settings_of_any_job_on_shares(
+    runner: CliRunner, coordinator: FakeCoordinator, job_file: Path, guest_file: Path
+) -> None:
+    command = ["bins", str(job_file), "--config", str(guest_file)]
+    refused = runner.invoke(app, command)
+    assert refused.exit_code == 2
+    assert refused.stderr == f"error: {job_file}: `task: bins` counts on secret shares: set `protocol: shares`\n"
+    assert coordinator.started == []
+
+    job_file.write_text("name: first\ndataset: credit\nprotocol: shares\ntask: train\n")
+    coordinator.script = [FINISHED]
+    assert runner.invoke(app, command).exit_code == 0
+    assert [job.task for job in coordinator.started] == ["bins"]
+
+
 @pytest.mark.parametrize(
     "command", [["train", "JOB"], ["watch", "first"], ["status"], ["stop", "first"], ["serve", "host"]]
 )

@@ -138,6 +138,11 @@ def test_evaluations_need_what_they_are_made_of(line: str, way_out: str, job_fil
             "folds: 3\none_standard_error: true",
             "`one_standard_error` chooses among penalties: set `path` or `search`, or remove it",
         ),
+        (
+            "folds: 3\nl2: [0.1, 0.01]",
+            "`l2` is one number: to compare several penalties, set `folds`, and list them in `search`, such as"
+            " `search: [{l2: 0.1}, {l2: 0.01}]`",
+        ),
         ("l1: 1\nstart_from: may", "`l1` and `folds` choose their own start: remove `start_from`, or remove them"),
     ],
 )
