@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trilateral.common.data.model.assessment import EvaluatedSet
-from trilateral.common.data.model.calibration import AnyCalibration, InterceptOnly, Isotonic, Platt, calibrate
+from trilateral.common.data.model.calibration import AnyCalibration, calibrate, formula
 from trilateral.common.data.model.intervals import Intervals
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.model.score_groups import ScoreGroups
@@ -332,23 +332,6 @@ def _threshold_table(groups: ScoreGroups, probability: Sequence[float], cost_fal
         n_texts=0,
         note=f"Costs: 1 for a false positive, {cost_false_negative:g} for a false negative.",
     )
-
-
-def formula(calibration: AnyCalibration) -> str:
-    """Return the map from scores to probabilities."""
-    match calibration:
-        case Platt(a=a, b=b):
-            return f"p = 1 / (1 + exp(-({a:.6g} u {_signed(b)})))"
-        case Isotonic(thresholds=thresholds):
-            return f"isotonic: linear between {len(thresholds):,} points"
-        case InterceptOnly(b=b):
-            return f"p = 1 / (1 + exp(-(u {_signed(b)})))"
-        case _:
-            return "p = 1 / (1 + exp(-u))"
-
-
-def _signed(value: float) -> str:
-    return f"{'+' if value >= 0 else '-'} {abs(value):.6g}"
 
 
 def _capital(text: str) -> str:
