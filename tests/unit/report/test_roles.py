@@ -182,14 +182,12 @@ def test_a_job_without_rounds_has_a_report_at_the_coordinator(files: dict[Role, 
     assert training_section(replace(files[Role.HOST], history=[])) is None
 
 
-def test_later_rows_need_distributions_scores_of_both_parties_and_two_labels(files: dict[Role, JobFiles]) -> None:
+def test_later_rows_need_distributions_and_scores_of_both_parties(files: dict[Role, JobFiles]) -> None:
     rows = LaterRows(scores=Path("scores.csv"))
     with pytest.raises(DataError, match="no distributions"):
         look_at_later(model_of(files, Role.GUEST, distributions=None), rows)
     with pytest.raises(ConfigError, match="only the guest"):
         look_at_later(model_of(files, Role.HOST), rows)
-    with pytest.raises(ConfigError, match="two values"):
-        look_at_later(model_of(files, Role.GUEST, classes=object()), rows)
 
 
 def test_a_column_called_score_is_not_taken_for_the_score(files: dict[Role, JobFiles]) -> None:
