@@ -15,6 +15,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import UNLIMITED, ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.folds import decides_folds, make_folds
+from trilateral.common.data.model.score_columns import clash_of
 from trilateral.common.data.party_data import (
     PreparedData,
     check_labels,
@@ -85,6 +86,8 @@ def check_tables(config: ProcessConfig, job: JobConfig | None) -> Iterator[Findi
             yield ok("policy", f"the policy permits the settings of the job {job.name}")
     free = free_memory()
     for name in config.datasets:
+        if config.role is Role.GUEST:
+            yield from _column_names(f"datasets.{name}", config.datasets[name])
         with ScratchSpace.of(config).open() as scratch:
             yield from _check_table(config, name, job if job is not None and job.dataset == name else None, scratch)
         if scratch.peak_bytes:
@@ -223,6 +226,13 @@ def _contents(subject: str, table: PartyTable, dataset: DatasetConfig) -> Iterat
     if repeated := describe_repeated(table.n_repeated, dataset):
         yield note(subject, repeated)
     yield from _fold_column(subject, table)
+
+
+def _column_names(subject: str, dataset: DatasetConfig) -> Iterator[Finding]:
+    """Say whether predictions of the rows would be refused because of the names of the columns."""
+    clash = clash_of(dataset.id_columns, None if dataset.label is None else dataset.label.classes)
+    if clash is not None:
+        yield warning(f"{subject}.id", f"predictions are refused: {clash}")
 
 
 def _fold_column(subject: str, table: PartyTable) -> Iterator[Finding]:

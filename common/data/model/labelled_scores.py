@@ -1,6 +1,5 @@
 """Scores of a file that `predict` wrote, and the labels of the same rows from a table of the guest."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,21 +12,13 @@ from trilateral.common.base.errors import ConfigError, DataError
 from trilateral.common.config.dataset import DatasetConfig, IdForm, LabelConfig
 from trilateral.common.data.features import Categories, Column
 from trilateral.common.data.model.classes import ClassNumbers, one_vs_rest
+from trilateral.common.data.model.score_columns import CLASS, FIGURES, SCORE, figures_of_class, is_reason
 from trilateral.common.data.tables.arrow_arrays import from_booleans, to_booleans, to_numpy
 from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import read_table
 from trilateral.common.data.tables.table_file import open_table
 
-SCORE = "score"
-FIGURES = (SCORE, "probability")
-_REASON = re.compile(r"(host_)?reason_\d+")
-"""The names of the columns of a score file with reasons, which are not part of an ID."""
 _DEFAULT_FORM = IdForm()
-
-
-def figures_of_class(name: str | None) -> tuple[str, str]:
-    """Return the names of the columns with the scores and probabilities of a class; None in a model of two values."""
-    return FIGURES if name is None else (f"{SCORE}_{name}", f"probability_{name}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,8 +218,8 @@ def _read(path: Path, form: IdForm, wanted: Sequence[str], *, of_classes: bool) 
             f"{path.name} has a score for each of several classes: name a class with --class, or scores by a model of a"
             " label with two values"
         )
-    others = {"class", *_figures_of_classes(names)} if of_classes else {*FIGURES}
-    id_columns = [name for name in names if name not in others and not _REASON.fullmatch(name)]
+    others = {CLASS, *_figures_of_classes(names)} if of_classes else {*FIGURES}
+    id_columns = [name for name in names if name not in others and not is_reason(name)]
     if not {*wanted} <= {*names} or not id_columns:
         raise DataError(
             f"{path.name} has no IDs with columns {', '.join(map(repr, wanted[:-1]))} and {wanted[-1]!r}: name a file"

@@ -160,7 +160,7 @@ def score(
     features come from its table.
     """
     from trilateral.client.asynchronous import Score, connect
-    from trilateral.guest_party.reasons import reason_headers
+    from trilateral.common.data.model.score_columns import FIGURES, reason_headers
 
     async def ask() -> list[Score]:
         async with connect(config) as session:
@@ -172,7 +172,7 @@ def score(
             print_json({"scores": rows})
         else:
             writer = csv.writer(sys.stdout, lineterminator="\n")
-            writer.writerow(["id", "score", "probability", *reason_headers(reasons, host_reasons)])
+            writer.writerow(["id", *FIGURES, *reason_headers(reasons, host_reasons)])
             for row in rows:
                 named = [*_filled(row.reasons, reasons), *_filled(row.host_reasons, host_reasons)]
                 writer.writerow([row.id, row.score, row.probability, *named])
