@@ -13,6 +13,7 @@ import typer
 
 from trilateral.cli.command import ConfigOption, ExitCode, JobArgument, public_errors
 from trilateral.cli.json_output import JsonOption, plain, print_json
+from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.progress import duration
 
 # Each command imports what it needs, so that `trilateral healthcheck` and `--help` stay fast.
@@ -116,6 +117,8 @@ def predict(
                 )
 
     with public_errors():
+        if aligned and missing is not None:
+            raise ConfigError("with --aligned, no ID can be missing at the host: leave out --missing or --aligned")
         counts = asyncio.run(ask())
         for warning in counts.warnings:
             typer.echo(f"warning: {warning}", err=True)

@@ -50,6 +50,9 @@ LabelsOption = Annotated[
 ]
 
 
+ALPHA = 0.05
+
+
 class Selection(StrEnum):
     """What decides which columns stay."""
 
@@ -201,8 +204,11 @@ def select(
         Selection | None, typer.Option("--by", help="Leave out columns one by one, by p-value or by AIC.")
     ] = None,
     alpha: Annotated[
-        float, typer.Option("--alpha", min=0, max=1, help="With p-value: columns with a smaller one stay.")
-    ] = 0.05,
+        float | None,
+        typer.Option(
+            "--alpha", min=0, max=1, help="With --by p-value: columns with a smaller one stay (0.05)."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print information value, weight, variance inflation and correlation of your own organisation's terms.
@@ -217,9 +223,12 @@ def select(
     from trilateral.common.data.model.scorecard import candidates
 
     with public_errors():
+        if alpha is not None and by is not Selection.P_VALUE:
+            raise ConfigError("--alpha is a limit on p-values: give --by p-value too, or leave it out")
         part = load_model(_find(model, config)).one(of_class)
         if by is not None:
-            rejected = elimination_of(part, "aic" if by is Selection.AIC else "p_value", alpha)
+            level = ALPHA if alpha is None else alpha
+            rejected = elimination_of(part, "aic" if by is Selection.AIC else "p_value", level)
             if as_json:
                 from trilateral.cli.model_records import elimination_record
 
@@ -305,6 +314,8 @@ def drift(
             raise ConfigError("--labels needs the scores of the rows: give --scores")
         if dataset is None and scores is None:
             raise ConfigError("there are no rows to compare: give --dataset, --scores or both")
+        if of_class is not None and scores is None:
+            raise ConfigError("--class chooses a score, and columns have no class: give --scores too, or leave it out")
         part, console = load_model(_find(model, config)), Console()
         columns = score = drifted = None
         if dataset is not None:

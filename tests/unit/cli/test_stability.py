@@ -137,6 +137,7 @@ def test_compare_needs_no_scores_and_a_host_has_weights_alone(folder: Path) -> N
     ("arguments", "code", "said"),
     [
         (["drift", "first"], 2, "give --dataset, --scores or both"),
+        (["drift", "first", "--dataset", "march", "--class", "own"], 2, "--class chooses a score"),
         (["drift", "first", "--dataset", "april"], 2, "datasets has no april: it has march, outcomes, homes"),
         (["drift", "first", "--scores", "march.csv"], 1, "march.csv has no IDs with columns 'score'"),
         (["drift", "first", "--scores", "april.csv"], 1, "there is no file of scores april.csv"),
