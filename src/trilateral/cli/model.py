@@ -205,9 +205,7 @@ def select(
     ] = None,
     alpha: Annotated[
         float | None,
-        typer.Option(
-            "--alpha", min=0, max=1, help="With --by p-value: columns with a smaller one stay (0.05)."
-        ),
+        typer.Option("--alpha", min=0, max=1, help="With --by p-value: columns with a smaller one stay (0.05)."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -251,6 +249,9 @@ def compare(
     second: ModelArgument,
     *,
     config: ConfigOption = None,
+    dataset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Rows to score with both models: name of a dataset.")
+    ] = None,
     scores: ScoresOption = None,
     labels: LabelsOption = None,
     of_class: ClassOption = None,
@@ -258,12 +259,15 @@ def compare(
 ) -> None:
     """Print two models side by side: weights and, at the guest, the quality.
 
+    With --dataset, also print how far your own organisation's parts of the score differ on its rows.
+
     With two files of scores of the same rows, --scores twice, also print the PSI of the score and, with their --labels,
     DeLong's test of the difference of the AUC.
     """
     from rich.console import Console
 
-    from trilateral.cli.stability import compare_scores, print_comparison, print_scores_of_two
+    from trilateral.cli.stability import compare_scores, print_comparison, print_own_scores, print_scores_of_two
+    from trilateral.common.data.model.comparison import compare_own_scores
     from trilateral.common.data.model.model_file import load_model
 
     with public_errors():
@@ -273,13 +277,16 @@ def compare(
         parts = [load_model(_find(model, config)) for model in (first, second)]
         one, other = (part.one(of_class) for part in parts)
         name = None if of_class is None else parts[0].class_name(of_class)
+        own = None if dataset is None else compare_own_scores(one, other, dataset_of(dataset, config))
         of_both = compare_scores(scores[0], scores[1], of_labels, name) if scores else None
         if as_json:
             from trilateral.cli.model_records import comparison_record
 
-            print_json(comparison_record(one, other, of_both))
+            print_json(comparison_record(one, other, own, of_both))
             return
         print_comparison(one, other, Console())
+        if own is not None and dataset is not None:
+            print_own_scores(own, one.role, dataset, Console())
         if of_both is not None:
             print_scores_of_two(of_both, Console())
 
