@@ -96,14 +96,16 @@ def _in_tens(n: int) -> str:
 
 def _class_section(part: PartyModel, name: str, prefix: str, sets: Sequence[Evaluated]) -> Section:
     blocks: list[Block] = []
+    of_what = f": class {name}"
     if sets:
         note = (
             "AUC, Gini and KS judge the score of the class. Log loss, Brier score and accuracy judge its probability"
             " among those of all classes. A row is positive if it has the class."
         )
-        blocks.append(figures_table(sets, note=note))
+        blocks.append(figures_table(sets, of_what=of_what, note=note))
     sections = [
-        Section(f"{prefix}{each.name}", capital(each.title), _class_quality(each, prefix, name)) for each in sets
+        Section(f"{prefix}{each.name}", f"{capital(each.title)}{of_what}", _class_quality(each, prefix, name))
+        for each in sets
     ]
     if sets and sets[0].groups is not None:
         sections.append(_threshold_section(sets[0].groups, sets[0], prefix, name))
@@ -148,7 +150,7 @@ def _class_quality(each: Evaluated, prefix: str, name: str) -> list[Block]:
 def _threshold_section(groups: ScoreGroups, evaluated: Evaluated, prefix: str, name: str) -> Section:
     return Section(
         f"{prefix}threshold",
-        "Thresholds and costs",
+        f"Thresholds and costs: class {name}",
         [
             Text(
                 f"On the same of the {evaluated.title}, rows count as predicted positive if the probability of the"

@@ -114,15 +114,21 @@ def quality_section(sets: Sequence[Evaluated]) -> Section:
     return Section("quality", "Ranking", blocks, parts)
 
 
-def figures_table(sets: Sequence[Evaluated], *, note: str = "") -> Table:
-    """Return the figures of each set of rows, with their intervals."""
+def figures_table(sets: Sequence[Evaluated], *, of_what: str = "", note: str = "") -> Table:
+    """Return the figures of each set of rows, with their intervals.
+
+    Args:
+        sets: the evaluated rows.
+        of_what: which model it is, if the report has several.
+        note: explains the figures.
+    """
     names = (("auc", "AUC"), ("gini", "Gini"), ("ks", "KS"), ("log_loss", "log loss"), ("brier", "Brier score"))
     rows = [[title, *(_figure(each, name) for each in sets)] for name, title in names]
     metrics = [each.metrics for each in sets]
     rows.append(["accuracy", *(f"{number(each.accuracy)} at {each.threshold:g}" for each in metrics)])
     rows.append(["rows", *(f"{each.n_rows:,}" for each in metrics)])
     rows.append(["positive rows", *map(_rate, metrics)])
-    return Table("Figures with 95% intervals", ("figure", *(each.title for each in sets)), rows, note=note)
+    return Table(f"Figures with 95% intervals{of_what}", ("figure", *(each.title for each in sets)), rows, note=note)
 
 
 def _figure(evaluated: Evaluated, name: str) -> str:
