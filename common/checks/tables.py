@@ -17,6 +17,7 @@ from trilateral.common.config.process import UNLIMITED, ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.features import Categories
 from trilateral.common.data.folds import decides_folds, make_folds
+from trilateral.common.data.model.score_columns import clash_of
 from trilateral.common.data.model.warm_start import warm_start
 from trilateral.common.data.party_data import (
     PreparedData,
@@ -90,6 +91,8 @@ def check_tables(config: ProcessConfig, job: JobConfig | None) -> Iterator[Findi
     yield from _same_files(config)
     free = free_memory()
     for name in config.datasets:
+        if config.role is Role.GUEST:
+            yield from _column_names(f"datasets.{name}", config.datasets[name])
         with ScratchSpace.of(config).open() as scratch:
             yield from _check_table(config, name, job if job is not None and job.dataset == name else None, scratch)
         if scratch.peak_bytes:
@@ -264,6 +267,13 @@ def _missing_categories(subject: str, table: PartyTable, dataset: DatasetConfig)
     if lacking:
         text = "an empty field is missing, and so are texts such as `none` and `NA`, unless `missing` names others"
         yield note(subject, f"categories are missing in {', '.join(lacking)}: {text}")
+
+
+def _column_names(subject: str, dataset: DatasetConfig) -> Iterator[Finding]:
+    """Say whether predictions of the rows would be refused because of the names of the columns."""
+    clash = clash_of(dataset.id_columns, None if dataset.label is None else dataset.label.classes)
+    if clash is not None:
+        yield warning(f"{subject}.id", f"predictions are refused: {clash}")
 
 
 def _fold_column(subject: str, table: PartyTable) -> Iterator[Finding]:

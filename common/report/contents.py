@@ -96,6 +96,12 @@ class Thresholds:
     """What follows from each threshold on the probability, for a table and for a slider."""
 
     kind: ClassVar[str] = "thresholds"
+    prefix: str
+    """Begins the names of the elements, which are unique in a report with several such blocks."""
+    axis: str
+    """What `score` is called."""
+    of_what: str
+    """Ends the captions, in a report with several such blocks."""
     probability: Sequence[float]
     """Of each threshold, in ascending order. An isotonic map may give several thresholds the same one."""
     score: Sequence[float]

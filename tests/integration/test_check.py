@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pandas as pd
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed448
@@ -1256,6 +1257,20 @@ FOLLOWED = {
     swapped_addresses_in_plaintext,
     plaintext_here,
 }
+
+
+async def test_an_id_column_with_the_name_of_a_column_of_scores_is_reported_before_a_prediction(
+    setting: Setting,
+) -> None:
+    for role in PARTIES:
+        path = setting.folder / f"{role}.csv"
+        table = pd.read_csv(path)
+        table.assign(reason_1="DE").to_csv(path, index=False)
+        setting.dataset(role)["id"] = ["id", "reason_1"]
+    (found,) = [each for each in await setting.check(Role.GUEST) if each.subject == "datasets.made.id"]
+    assert found.level is WARNING
+    assert "predictions are refused: `id` names the column 'reason_1'" in found.text
+    assert not [each for each in await setting.check(Role.HOST) if each.subject == "datasets.made.id"]
 
 
 # --- what is printed

@@ -32,8 +32,10 @@ REGIONS = ("north", "south", "west")
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a training may differ by from statsmodels: about three times the largest difference in sixty trainings, whose
-    random numbers come from the operating system."""
+    """What a training may differ by from statsmodels: about three times the largest difference in sixty trainings.
+
+    The random numbers of a training come from the operating system.
+    """
 
     coef: float
     """In standard errors."""

@@ -50,6 +50,9 @@ LabelsOption = Annotated[
 ]
 
 
+ALPHA = 0.05
+
+
 class Selection(StrEnum):
     """What decides which columns stay."""
 
@@ -198,8 +201,9 @@ def select(
         Selection | None, typer.Option("--by", help="Leave out columns one by one, by p-value or by AIC.")
     ] = None,
     alpha: Annotated[
-        float, typer.Option("--alpha", min=0, max=1, help="With p-value: columns with a smaller one stay.")
-    ] = 0.05,
+        float | None,
+        typer.Option("--alpha", min=0, max=1, help="With --by p-value: columns with a smaller one stay (0.05)."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print information value, weight, variance inflation and correlation of your own organisation's terms.
@@ -213,9 +217,12 @@ def select(
     from trilateral.common.data.model.scorecard import candidates
 
     with public_errors():
+        if alpha is not None and by is not Selection.P_VALUE:
+            raise ConfigError("--alpha is a limit on p-values: give --by p-value too, or leave it out")
         part = _load(model, config).one(of_class)
         if by is not None:
-            rejected = elimination_of(part, "aic" if by is Selection.AIC else "p_value", alpha)
+            level = ALPHA if alpha is None else alpha
+            rejected = elimination_of(part, "aic" if by is Selection.AIC else "p_value", level)
             if as_json:
                 from trilateral.cli.model_records import elimination_record
 
@@ -238,6 +245,9 @@ def compare(
     second: ModelArgument,
     *,
     config: ConfigOption = None,
+    dataset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Rows to score with both models: name of a dataset.")
+    ] = None,
     scores: ScoresOption = None,
     labels: LabelsOption = None,
     of_class: ClassOption = None,
@@ -245,12 +255,15 @@ def compare(
 ) -> None:
     """Print two models side by side: weights and, at the guest, the quality.
 
+    With --dataset, also print how far your own organisation's parts of the score differ on its rows.
+
     With two files of scores of the same rows, --scores twice, also print the PSI of the score and, with their --labels,
     DeLong's test of the difference of the AUC.
     """
     from rich.console import Console
 
-    from trilateral.cli.stability import compare_scores, print_comparison, print_scores_of_two
+    from trilateral.cli.stability import compare_scores, print_comparison, print_own_scores, print_scores_of_two
+    from trilateral.common.data.model.comparison import compare_own_scores
     from trilateral.common.data.model.score_origin import check_origin
 
     with public_errors():
@@ -262,13 +275,16 @@ def compare(
         name = None if of_class is None else parts[0].class_name(of_class)
         for file, part in zip(scores or [], parts, strict=False):
             check_origin(file, part)
+        own = None if dataset is None else compare_own_scores(one, other, dataset_of(dataset, config))
         of_both = compare_scores(scores[0], scores[1], of_labels, name) if scores else None
         if as_json:
             from trilateral.cli.model_records import comparison_record
 
-            print_json(comparison_record(one, other, of_both))
+            print_json(comparison_record(one, other, own, of_both))
             return
         print_comparison(one, other, Console())
+        if own is not None and dataset is not None:
+            print_own_scores(own, one.role, dataset, Console())
         if of_both is not None:
             print_scores_of_two(of_both, Console())
 
@@ -302,6 +318,8 @@ def drift(
             raise ConfigError("--labels needs the scores of the rows: give --scores")
         if dataset is None and scores is None:
             raise ConfigError("there are no rows to compare: give --dataset, --scores or both")
+        if of_class is not None and scores is None:
+            raise ConfigError("--class chooses a score, and columns have no class: give --scores too, or leave it out")
         part, console = _load(model, config), Console()
         columns = score = drifted = None
         if dataset is not None:

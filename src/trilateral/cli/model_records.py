@@ -9,7 +9,7 @@ from trilateral.cli.stability import ColumnShifts, ScoreShift, ScoresOfTwo
 from trilateral.common.data.model.bin_figures import BinFigures, bin_figures, information_value
 from trilateral.common.data.model.bins_file import BinsFile
 from trilateral.common.data.model.calibration_drift import CalibrationDrift, Estimate
-from trilateral.common.data.model.comparison import AucComparison, pair_terms, remarks_on
+from trilateral.common.data.model.comparison import AucComparison, OwnScores, pair_terms, remarks_on
 from trilateral.common.data.model.elimination import EliminationStep
 from trilateral.common.data.model.export import weights_of
 from trilateral.common.data.model.model_file import PartyModel
@@ -63,7 +63,9 @@ def elimination_record(model: PartyModel, steps: Sequence[EliminationStep]) -> R
     return _head(model) | {"columns": [each.test.model_dump() | {"stays": each.stays} for each in steps]}
 
 
-def comparison_record(first: PartyModel, second: PartyModel, scores: ScoresOfTwo | None) -> Record:
+def comparison_record(
+    first: PartyModel, second: PartyModel, own: OwnScores | None, scores: ScoresOfTwo | None
+) -> Record:
     """Describe two models side by side; see `print_comparison`.
 
     Raises:
@@ -75,6 +77,7 @@ def comparison_record(first: PartyModel, second: PartyModel, scores: ScoresOfTwo
         "second": _head(second) | {"metrics": second.metrics},
         "terms": [asdict(pair) | {"difference": pair.difference} for pair in pairs],
         "remarks": remarks_on(first, second),
+        "own_scores": own,
         "scores": None
         if scores is None
         else asdict(scores) | {"auc": None if scores.auc is None else _auc_record(scores.auc)},

@@ -7,7 +7,7 @@ from rich.text import Text
 from trilateral.cli.wording import decimal, in_statsmodels
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.assessment import CalibrationReport, EvaluatedSet
-from trilateral.common.data.model.calibration import AnyCalibration, InterceptOnly, Isotonic, Platt
+from trilateral.common.data.model.calibration import formula
 from trilateral.common.data.model.export import INTERCEPT, ratio_text, weights_of
 from trilateral.common.data.model.inference import ChiSquareTest, Inference, ModelFit
 from trilateral.common.data.model.model_file import Classes, EvaluatedEpoch, PartyModel, is_by_auc, load_model
@@ -126,7 +126,7 @@ def _print_quality(model: PartyModel, console: Console) -> None:
             f" {metrics.threshold:g}",
         )
     if model.calibration is not None:
-        _say(console, f"probabilities p of scores u: {_formula(model.calibration)}")
+        _say(console, f"probabilities p of scores u: {formula(model.calibration)}")
         _say(console, f"they are {model.calibration_summary}")
     if model.calibration_report is not None:
         report = model.calibration_report
@@ -156,22 +156,6 @@ def _print_classes(model: PartyModel, classes: Classes, console: Console) -> Non
         )
     if model.calibration_summary is not None:
         _say(console, f"probabilities are {model.calibration_summary}")
-
-
-def _formula(calibration: AnyCalibration) -> str:
-    match calibration:
-        case Platt(a=a, b=b):
-            return f"p = 1 / (1 + exp(-({a:.6g} u {_signed(b)})))"
-        case Isotonic(thresholds=thresholds):
-            return f"linear between {len(thresholds)} points"
-        case InterceptOnly(b=b):
-            return f"p = 1 / (1 + exp(-(u {_signed(b)})))"
-        case _:
-            return "p = 1 / (1 + exp(-u))"
-
-
-def _signed(number: float) -> str:
-    return f"{'+' if number >= 0 else '-'} {abs(number):.6g}"
 
 
 def _weights_table(model: PartyModel, title: str) -> Table:

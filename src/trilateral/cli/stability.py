@@ -10,10 +10,18 @@ from rich.text import Text
 from trilateral.cli.results import add_metrics, metrics_table
 from trilateral.cli.wording import decimal
 from trilateral.common.base.errors import DataError
+from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.model.calibration import log_odds
 from trilateral.common.data.model.calibration_drift import CalibrationDrift, Estimate, calibration_drift, log_odds_of
-from trilateral.common.data.model.comparison import AucComparison, compare_auc, pair_terms, remarks_on, score_psi
+from trilateral.common.data.model.comparison import (
+    AucComparison,
+    OwnScores,
+    compare_auc,
+    pair_terms,
+    remarks_on,
+    score_psi,
+)
 from trilateral.common.data.model.distributions import (
     ShiftCounter,
     chance_psi,
@@ -197,6 +205,17 @@ def print_comparison(first: PartyModel, second: PartyModel, console: Console) ->
             if model.metrics is not None:
                 add_metrics(quality, name, model.metrics)
         console.print(quality)
+
+
+def print_own_scores(scores: OwnScores, role: Role, name: str, console: Console) -> None:
+    """Print how two models score the rows of the table `name` by a party's own columns."""
+    console.print()
+    related = "" if scores.correlation is None else f"; correlation {decimal(scores.correlation, 4)}"
+    _say(
+        console,
+        f"PSI of the {role}'s part of the score, second model against first, on {scores.n_rows:,} rows of {name}:"
+        f" {decimal(scores.psi, 4)}{related}",
+    )
 
 
 def compare_scores(

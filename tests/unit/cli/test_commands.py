@@ -539,6 +539,15 @@ def test_a_prediction_on_a_dataset_that_is_none_ends_before_anyone_is_asked(
     assert "the guest has no dataset named march" in result.stderr
 
 
+def test_a_file_for_missing_ids_is_refused_where_no_id_can_be_missing(
+    runner: CliRunner, guest_file: Path, tmp_path: Path
+) -> None:
+    words = predict_command(guest_file, tmp_path / "scores.csv")
+    result = runner.invoke(app, [*words, "--aligned", "--missing", str(tmp_path / "missing.csv")])
+    assert result.exit_code == 2
+    assert "leave out --missing or --aligned" in result.stderr
+
+
 @pytest.mark.parametrize(("n_scored", "code"), [(5, ExitCode.SUCCESS), (0, ExitCode.NOTHING_SCORED)])
 def test_a_prediction_says_how_far_to_trust_it_and_an_empty_one_has_a_warning_and_a_code(
     runner: CliRunner, guest_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_scored: int, code: int

@@ -129,6 +129,41 @@ def test_compare_prints_weights_quality_and_the_test_of_the_difference(folder: P
     assert "[red]debt" in text
 
 
+@pytest.mark.parametrize("role", ["guest", "host"])
+def test_compare_scores_a_dataset_with_the_own_parts_of_both_models(folder: Path, role: str) -> None:
+    model = load_model(folder / f"state/{role}/jobs/second/model.json")
+    march = pd.read_csv(folder / "march.csv")
+    words = ("compare", "first", "second", "--config", folder / f"{role}.yaml", "--dataset", "march")
+    shown = run(*words)
+    assert shown.exit_code == 0, shown.output
+    # The second part is a multiple of the first.
+    assert (
+        f"PSI of the {role}'s part of the score, second model against first, on 1,500 rows of march: " in shown.output
+    )
+    assert "correlation 1.0000" in shown.output
+    found = json.loads(run(*words, "--json").output)["own_scores"]
+    limits = model.preprocessing["columns"][0]
+    age = np.clip(march["age"], limits["lower"], limits["upper"]).to_numpy()
+    first, second = (
+        load_model(folder / f"state/{role}/jobs/{name}/model.json").weights["age"] * age for name in ("first", "second")
+    )
+    bounds = [*np.unique(np.quantile(first, np.arange(1, 10) / 10, method="inverted_cdf")), np.inf]
+    groups = [np.bincount(np.searchsorted(bounds, each), minlength=len(bounds)) / N for each in (first, second)]
+    before, after = np.maximum(groups, 10 / N)
+    assert found["n_rows"] == N
+    assert found["psi"] == pytest.approx(float(np.sum((after - before) * np.log(after / before))), rel=0.05)
+
+
+def test_parts_of_one_value_have_no_correlation(folder: Path) -> None:
+    path = folder / "state/host/jobs/second/model.json"
+    model = load_model(path)
+    save_model(path, model.model_copy(update={"training_weights": [0.0] * len(model.training_weights)}))
+    shown = run("compare", "first", "second", "--config", folder / "host.yaml", "--dataset", "march")
+    assert shown.exit_code == 0, shown.output
+    assert "rows of march" in shown.output
+    assert "correlation" not in shown.output
+
+
 def test_compare_needs_no_scores_and_a_host_has_weights_alone(folder: Path) -> None:
     shown = run("compare", "first", "second", "--config", folder / "host.yaml")
     assert shown.exit_code == 0, shown.output
@@ -139,6 +174,7 @@ def test_compare_needs_no_scores_and_a_host_has_weights_alone(folder: Path) -> N
     ("arguments", "code", "said"),
     [
         (["drift", "first"], 2, "give --dataset, --scores or both"),
+        (["drift", "first", "--dataset", "march", "--class", "own"], 2, "--class chooses a score"),
         (["drift", "first", "--dataset", "april"], 2, "datasets has no april: it has march, outcomes, homes"),
         (["drift", "first", "--scores", "march.csv"], 1, "march.csv has no IDs with columns 'score'"),
         (["drift", "first", "--scores", "april.csv"], 1, "there is no file of scores april.csv"),
@@ -289,7 +325,9 @@ def test_compare_prints_the_same_figures_as_json(folder: Path) -> None:
     scores = ("--scores", folder / "first.csv", "--scores", folder / "second.csv", "--labels", "outcomes")
     models = ("compare", "first", "second", "--config", folder / "guest.yaml")
     found = json.loads(run(*models, *scores, "--json").output)
-    assert {*found, *found["first"], *found["terms"][0], *found["scores"]} <= documented_fields()["model compare"]
+    own = json.loads(run(*models, "--dataset", "march", "--json").output)["own_scores"]
+    names = {*found, *found["first"], *found["terms"][0], *found["scores"], *own}
+    assert names <= documented_fields()["model compare"]
     age = next(each for each in found["terms"] if each["term"] == "age")
     assert age["difference"] == pytest.approx(age["second"] - age["first"])
     assert found["first"]["metrics"]["auc"] > 0.5
