@@ -27,14 +27,18 @@ MAX_ERROR = 1e-4
 """The largest relative error of a standard error that needs no warning."""
 
 MAX_SHIFT = 0.1
-"""The largest `NewtonStep.shift` of a step. Further away, F is another one."""
+"""The largest `NewtonStep.shift` of a step that is taken. Further away, F is another one."""
 EXACT_SHIFT = 1e-5
-"""Up to this `NewtonStep.shift`, standard errors at the point before the step are right to 5e-6."""
+"""Up to this `NewtonStep.shift`, no further step follows."""
 
 NOT_MEASURED = "the standard errors were not measured: values are out of range at the result of the training"
 NOT_CONVERGED = (
     "the training ended before it had converged, so the figures are not those of the maximum of the likelihood: raise"
     " `epochs`"
+)
+NOT_EXACT = (
+    "the steps after the training did not reach the maximum of the likelihood, so weights and standard errors are not"
+    " exact: set a smaller `tolerance`, whiten the columns, or leave out features that almost separate the labels"
 )
 SEPARATED = (
     "some combination of features separates the labels almost completely (quasi-complete separation): its weights have"
@@ -52,9 +56,23 @@ class NewtonStep:
     """By how much the step changes the scores of the rows: the root of its mean square, weighted by slopes."""
 
     @property
+    def is_near(self) -> bool:
+        """Whether the step may be taken."""
+        return self.shift <= MAX_SHIFT
+
+    @property
     def is_exact(self) -> bool:
         """Whether F at the point before the step counts as that of the point after it."""
         return self.shift <= EXACT_SHIFT
+
+    @property
+    def error(self) -> float:
+        """Relative error of standard errors at the point before the step, if it changes the scores of all rows alike.
+
+        The slope of a row whose score changes by a small d changes by at most d, as a part of itself, and a standard
+        error by half of that. In a few rows, d can be larger than the shift.
+        """
+        return self.shift / 2
 
 
 def newton_step(information: FloatVector, gradient: FloatVector) -> NewtonStep | None:
@@ -69,7 +87,7 @@ def newton_step(information: FloatVector, gradient: FloatVector) -> NewtonStep |
         gradient: g, of the sum of the losses, shape (n_columns,).
 
     Returns:
-        None if F cannot be inverted, or if the maximum is so far away that F is another one there.
+        None if F cannot be inverted.
     """
     F = unpack(information, len(gradient))
     inverse = _scaled_inverse(F)
@@ -79,7 +97,7 @@ def newton_step(information: FloatVector, gradient: FloatVector) -> NewtonStep |
     # The square of the change of a row's score, summed with its slope, is g'F^-1 g. With an intercept, the largest
     # diagonal element of F is the sum of the slopes.
     shift = math.sqrt(max(0.0, float(gradient @ step)) / float(np.diag(F).max()))
-    return NewtonStep(step, shift) if shift <= MAX_SHIFT else None
+    return NewtonStep(step, shift)
 
 
 def own_covariances(
@@ -88,6 +106,7 @@ def own_covariances(
     *,
     noise: float,
     converged: bool,
+    error: float = 0.0,
 ) -> Mapping[Role, OwnCovariance]:
     """Return what each party is told.
 
@@ -97,6 +116,7 @@ def own_covariances(
         n_columns: training columns of each party.
         noise: standard deviation of the rounding error of an element of the information.
         converged: whether the training has.
+        error: relative error of standard errors, other than that of rounding; see `NewtonStep.error`.
     """
     warnings = [] if converged else [NOT_CONVERGED]
     nothing = np.zeros(0)
@@ -108,13 +128,15 @@ def own_covariances(
     if not inverse.values[0] > max(MIN_EIGENVALUE, 10 * noise / float(inverse.size.min()) ** 2):
         warnings.append("the information cannot be inverted, so there are no standard errors")
         return {party: OwnCovariance(nothing, tuple(warnings)) for party in PARTIES}
+    if converged and error > MAX_ERROR:
+        warnings.append(NOT_EXACT)
     covariance = inverse.covariance
     # The error E of the information moves the covariance by C E C. Elements of E are independent.
     squares = np.square(covariance).sum(axis=0)
-    error = float((noise * squares / np.diag(covariance)).max()) / 2
-    if error > MAX_ERROR:
+    rounding = float((noise * squares / np.diag(covariance)).max()) / 2
+    if rounding > MAX_ERROR:
         warnings.append(
-            f"the standard errors have a rounding error of up to {_percent(error)}: the protocol rounds the columns,"
+            f"the standard errors have a rounding error of up to {_percent(rounding)}: the protocol rounds the columns,"
             " and more coarsely if rows have weights"
         )
     n_host = n_columns[Role.HOST]

@@ -90,6 +90,8 @@ class Conclusion:
     """The penalties of a cross-validation, the strongest first."""
     information: FloatVector | None = None
     """See `Observation.information`; None if it was not asked for, or could not be measured."""
+    error: float = 0.0
+    """Relative error of standard errors from `information`, because it is that of another point."""
 
 
 @dataclass(frozen=True)

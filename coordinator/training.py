@@ -14,7 +14,7 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol.batches import WHOLE_SET
 from trilateral.common.protocol.bounds import MAX_INFERENCE_STEPS
-from trilateral.coordinator.inference import newton_step
+from trilateral.coordinator.inference import NewtonStep, newton_step
 from trilateral.coordinator.optimisers.lbfgs import Lbfgs
 from trilateral.coordinator.optimisers.quasi_newton import GRADIENT_ERROR, QuasiNewton
 from trilateral.coordinator.optimisers.sgd import Sgd
@@ -95,6 +95,8 @@ class Training:
         """The result of the search, and then of each step of inference, while the next one is under way."""
         self._information: FloatVector | None = None
         """What the newest step of inference has shown."""
+        self._newton: NewtonStep | None = None
+        """The step of Newton's method from there; None if the information cannot be inverted."""
         self._n_inferred = 0
         """Steps of inference that have begun."""
 
@@ -205,8 +207,8 @@ class Training:
             # Far from the maximum, neither the gradient nor the loss is known.
             return self._conclude(found)
         found = replace(found, loss=observation.loss)
-        newton = newton_step(observation.information, observation.gradient)
-        if newton is None or not self._is_in_range(found.point - newton.step):
+        self._newton = newton = newton_step(observation.information, observation.gradient)
+        if newton is None or not newton.is_near or not self._is_in_range(found.point - newton.step):
             return self._conclude(found)
         found = replace(found, point=found.point - newton.step)
         return self._conclude(found) if newton.is_exact else self._infer(found)
@@ -224,6 +226,7 @@ class Training:
             reason=outcome.reason,
             compared=outcome.compared,
             information=self._information,
+            error=0.0 if self._newton is None else self._newton.error,
         )
 
     def _step_to(self, point: FloatVector) -> FloatVector:

@@ -267,6 +267,7 @@ class SharesComputation:
                 self._n_columns,
                 noise=self._information.slopes.noise(self._information.n_rows) / self._objective.weight_of_a_row,
                 converged=conclusion.converged,
+                error=conclusion.error,
             )
         return {
             party: replace(finish, share=shares[party], inference=inference.get(party), round_loss=None)
