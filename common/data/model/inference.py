@@ -17,12 +17,18 @@ from trilateral.common.data.model.calibration import Finite
 from trilateral.common.data.model.elimination import Criterion, EliminatedColumn, eliminate
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.protocol.logistic import logistic_loss
+from trilateral.common.protocol.separation import SEPARATION
 from trilateral.common.shares.information import unpack
 
 CONFIDENCE = 0.95
 """Probability that an interval covers the weight."""
 LARGE_ERROR = 10.0
-"""A standard error, per standard deviation of the term, from which on the labels are probably separated."""
+"""A standard error from which on the term probably separates the labels: of a term of 0 and 1, or per standard
+deviation of another one."""
+
+
+IN_DOUBT = ", which say nothing if features separate the labels: see the warnings"
+"""For the titles of tables whose figures are in doubt; see `Inference.may_be_separated`."""
 
 
 class TermInference(Settings):
@@ -109,6 +115,9 @@ class Inference(Settings):
     """This party's columns in the order in which a backward elimination leaves them out, by p-value and by AIC."""
     fit: ModelFit | None = None
     """Guest only: the fit of the whole model."""
+    may_be_separated: bool = False
+    """Whether features of either party separate the labels, completely or in part, or may do so: then the likelihood
+    has no maximum, and the figures say nothing. The warnings have the details."""
     warnings: list[str] = Field(default_factory=list)
     """Why the figures are missing or may be wrong."""
 
@@ -139,11 +148,12 @@ def infer(
     errors = np.sqrt(variance)
     each = [TermInference.of(float(value), float(error)) for value, error in zip(values, errors, strict=True)]
     found = list(warnings)
-    if (large := errors[:n_terms] * steps.scale > LARGE_ERROR).any():
+    binary = np.array([each for column in steps.columns for each in column.binary], dtype=bool)
+    if (large := np.where(binary, 1.0, steps.scale) * errors[:n_terms] > LARGE_ERROR).any():
         named = ", ".join(repr(term) for term, is_large in zip(steps.terms, large, strict=True) if is_large)
         found.append(
-            f"the standard error of {named} is so large that the term probably separates the labels"
-            " (quasi-complete separation): leave it out, or merge its categories"
+            f"the standard error of {named} is so large that the term probably separates the labels ({SEPARATION}), or"
+            " almost depends on other terms: leave it out, or merge its categories"
         )
     if steps.directions is not None and steps.directions.shape[1] < n_terms:
         found.append(
@@ -208,7 +218,8 @@ def fit_of(
     weights = None if sample_weights is None else sample_weights / sample_weights.mean()
     rate = float(np.average(labels > 0, weights=weights))
     null = logistic_loss(np.full(n, math.log(rate / (1 - rate))), labels, weights)
-    deviance, null_deviance = 2 * n * loss, 2 * n * null
+    # The loss is rounded, and may be below 0 if features separate the labels.
+    deviance, null_deviance = 2 * n * max(0.0, loss), 2 * n * null
     df = n_parameters - 1
     is_nested = intercept and df > 0
     return ModelFit(

@@ -258,7 +258,13 @@ def test_show_prints_classes_and_the_accuracy_of_weights_as_json(config: Path) -
     save_model(path, with_accuracy)
     found = json.loads(run("show", path, "--json").output)
     assert found["terms"][0]["std_error"] == 0.1
-    assert found["inference"] == {"intercept": None, "columns": {}, "fit": None, "warnings": []}
+    assert found["inference"] == {
+        "intercept": None,
+        "columns": {},
+        "fit": None,
+        "may_be_separated": False,
+        "warnings": [],
+    }
     part = ClassPart(**{name: getattr(model, name) for name in ClassPart.model_fields})
     classes = Classes(parts=[part] * 3, names=["own", "<b>", "free"])
     save_model(path, model.model_copy(update={"classes": classes}))
