@@ -3,7 +3,7 @@
 If some combination of features separates the labels of all rows, or of some rows without an error elsewhere, then the
 likelihood has no maximum: see A. Albert and J. A. Anderson, Biometrika 71 (1984). A training on shares ends all the
 same, because its loss rises again beyond `max_score` and its gradients are rounded. Neither the coordinator nor a
-party alone sees every case, so each party tells the other which `Sign`s its own part of the model has.
+party alone sees every case, so each party tells the other the signs that its own part of the model has (`Sign`).
 """
 
 from collections.abc import Mapping
