@@ -3,9 +3,9 @@
 python benchmarks/calibrate.py [--write [FILE]] [--json]
 
 Trainings of several sizes under both protocols, bins jobs and alignments run in three processes that share this
-machine's processors. Each constant comes from a least-squares fit of relative errors, with no constant below 0. --write
-writes them to FILE, for `trilateral estimate --constants FILE`, or without FILE to those of the project. It takes two to
-four minutes. Run it while the machine does nothing else.
+machine's processors. Each constant comes from a least-squares fit of relative errors, with no constant below 0. With
+--write, they go to FILE, for `trilateral estimate --constants FILE`, or without FILE to those of the project. It takes
+three to five minutes. Run it while the machine does nothing else.
 """
 
 import argparse

@@ -2,12 +2,12 @@
 
 python benchmarks/estimates.py [--constants FILE] [--json]
 
-Ten trainings under both protocols, two bins jobs and two alignments run in three processes that share this machine's processors. For
-each, the benchmark prints what was measured, the estimate, and their ratio: seconds of the whole job, bytes of all
-vectors, and peak memory and scratch space in MB of the party that needs most. The exit code is 1 if an estimate is more
-than 25% off. The trainings have 50,000 to 1,000,000 rows, and one has ten million. They need 5 GB of disk space. Run it
-while the machine does nothing else, after `benchmarks/calibrate.py --write` if this is another machine than that of the
-constants. It takes three to six minutes.
+Ten trainings under both protocols, two bins jobs and two alignments run in three processes that share this machine's
+processors. For each, the benchmark prints what was measured, the estimate, and their ratio: seconds of the whole job,
+bytes of all vectors, and peak memory and scratch space in MB of the party that needs most. The exit code is 1 if an
+estimate is more than 25% off. The trainings have 50,000 to 1,000,000 rows, and one has ten million. They need 5 GB of
+disk space. Run it while the machine does nothing else, after `benchmarks/calibrate.py --write` if this is another
+machine than that of the constants. It takes three to six minutes.
 """
 
 import argparse
