@@ -1,4 +1,4 @@
-"""From the Fisher information to the last step of a training, and to what each party is told about its accuracy.
+"""From the Fisher information to the last steps of a training, and to what each party is told about its accuracy.
 
 The inverse of the information at the maximum of the likelihood is the covariance of the weights; see P. McCullagh and
 J. A. Nelder, Generalized Linear Models, 1989, section 4.4. Each party is told the block of its own training columns.
@@ -32,9 +32,10 @@ MIN_SHARE = 0.01
 MAX_ERROR = 1e-4
 """The largest relative error of a standard error that needs no warning."""
 
-MAX_DECREMENT = 1e-3
-"""The largest g'F^-1 g of a last step, as a part of the largest diagonal element of F. The scores of the rows then
-change by some 0.03."""
+MAX_SHIFT = 0.1
+"""The largest `NewtonStep.shift` of a step. Further away, F is another one."""
+EXACT_SHIFT = 1e-5
+"""Up to this `NewtonStep.shift`, standard errors at the point before the step are right to 5e-6."""
 
 NOT_MEASURED = (
     "the standard errors were not measured: values are out of range at the result of the training, as with features"
@@ -46,25 +47,44 @@ NOT_CONVERGED = (
 )
 
 
-def newton_step(information: FloatVector, gradient: FloatVector) -> FloatVector | None:
-    """Return the step F^-1 g to subtract from weights near the maximum of the likelihood.
+@dataclass(frozen=True, eq=False)
+class NewtonStep:
+    """A step of Newton's method."""
+
+    step: FloatVector
+    """F^-1 g, to subtract from the weights, shape (n_columns,)."""
+    shift: float
+    """By how much the step changes the scores of the rows: the root of its mean square, weighted by slopes."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether F at the point before the step counts as that of the point after it."""
+        return self.shift <= EXACT_SHIFT
+
+
+def newton_step(information: FloatVector, gradient: FloatVector) -> NewtonStep | None:
+    """Return the step from weights near the maximum of the likelihood to the maximum.
 
     The rounds of a training see rounded gradients, so their weights are off by some thousandths of a standard error.
-    The gradient here is finer. An error of F hardly counts, because the step is short.
+    The gradient here is finer. F belongs to the point before the step: the error of the step is of the order of the
+    square of its length, and that of the slopes, hence of the standard errors, of the order of the length.
 
     Args:
         information: F, packed; see `own_covariances`.
         gradient: g, of the sum of the losses, shape (n_columns,).
 
     Returns:
-        Shape (n_columns,); None if F cannot be inverted, or if the maximum is so far away that F is another one there.
+        None if F cannot be inverted, or if the maximum is so far away that F is another one there.
     """
     F = unpack(information, len(gradient))
     inverse = _scaled_inverse(F)
     if not inverse.values[0] > MIN_EIGENVALUE:
         return None
     step: FloatVector = inverse.covariance @ gradient
-    return step if float(gradient @ step) <= MAX_DECREMENT * float(np.diag(F).max()) else None
+    # The square of the change of a row's score, summed with its slope, is g'F^-1 g. With an intercept, the largest
+    # diagonal element of F is the sum of the slopes.
+    shift = math.sqrt(max(0.0, float(gradient @ step)) / float(np.diag(F).max()))
+    return NewtonStep(step, shift) if shift <= MAX_SHIFT else None
 
 
 def own_covariances(

@@ -13,6 +13,7 @@ import numpy as np
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol.batches import WHOLE_SET
+from trilateral.common.protocol.bounds import MAX_INFERENCE_STEPS
 from trilateral.coordinator.inference import newton_step
 from trilateral.coordinator.optimisers.lbfgs import Lbfgs
 from trilateral.coordinator.optimisers.quasi_newton import GRADIENT_ERROR, QuasiNewton
@@ -91,7 +92,11 @@ class Training:
         self._draws = 0
         self._plan: RoundPlan | None = None
         self._found: Found | None = None
-        """The result of the search, while the step of inference is under way."""
+        """The result of the search, and then of each step of inference, while the next one is under way."""
+        self._information: FloatVector | None = None
+        """What the newest step of inference has shown."""
+        self._n_inferred = 0
+        """Steps of inference that have begun."""
 
     def begin(self, reached: int = 0) -> RoundPlan:
         """Start the training.
@@ -137,7 +142,7 @@ class Training:
                 raise ValueError("the observation must have the information exactly if the plan asks for it")
         if self._found is not None:
             self._plan = None
-            return self._conclude_inference(self._found, observation)
+            return self._learn_information(self._found, observation)
         try:
             probe = self._search.send(observation)
             while not all(self._is_in_range(point) for point in probe.points):
@@ -176,24 +181,36 @@ class Training:
     def _end(self, outcome: Found | GivenUp) -> RoundPlan | Conclusion | GivenUp:
         if isinstance(outcome, GivenUp):
             return outcome
-        if self._job.inference and self._is_measurable(outcome.point):
-            self._found = outcome
-            # The step of inference is the last round.
-            self._round = max(self._round, self._reached - 1)
-            probe = Probe(outcome.point, WHOLE_SET, gradient=False, reached=outcome.loss, information=True)
-            return self._next_round(probe)
-        return self._conclude(outcome, None)
+        return self._infer(outcome)
 
-    def _conclude_inference(self, found: Found, observation: Observation | None) -> Conclusion:
-        """Make the weights exact by a step of Newton's method, if they are near the maximum of the likelihood."""
+    def _infer(self, outcome: Found) -> RoundPlan | Conclusion:
+        """Take the next step of inference, if the job has one."""
+        is_due = self._job.inference and self._n_inferred < MAX_INFERENCE_STEPS
+        if not is_due or not self._is_measurable(outcome.point):
+            return self._conclude(outcome)
+        self._found = outcome
+        self._n_inferred += 1
+        return self._next_round(Probe(outcome.point, WHOLE_SET, gradient=False, reached=outcome.loss, information=True))
+
+    def _learn_information(self, found: Found, observation: Observation | None) -> RoundPlan | Conclusion:
+        """Make the weights exact by steps of Newton's method, if they are near the maximum of the likelihood.
+
+        The information is that of the point before the last step, so another one is taken unless that step is short.
+        """
         if observation is None or observation.information is None or observation.gradient is None:
-            return self._conclude(found, None)
-        step = newton_step(observation.information, observation.gradient) if found.converged else None
-        if step is not None and self._is_in_range(found.point - step):
-            found = replace(found, point=found.point - step)
-        return self._conclude(found, observation.information)
+            return self._conclude(found)
+        self._information = observation.information
+        if not found.converged:
+            # Far from the maximum, neither the gradient nor the loss is known.
+            return self._conclude(found)
+        found = replace(found, loss=observation.loss)
+        newton = newton_step(observation.information, observation.gradient)
+        if newton is None or not self._is_in_range(found.point - newton.step):
+            return self._conclude(found)
+        found = replace(found, point=found.point - newton.step)
+        return self._conclude(found) if newton.is_exact else self._infer(found)
 
-    def _conclude(self, outcome: Found, information: FloatVector | None) -> Conclusion:
+    def _conclude(self, outcome: Found) -> Conclusion:
         # With classes, each model has a position of its own, and no step leads to all of them.
         step = np.zeros(0) if self._job.classes is not None else self._step_to(outcome.point)
         return Conclusion(
@@ -205,7 +222,7 @@ class Training:
             converged=outcome.converged,
             reason=outcome.reason,
             compared=outcome.compared,
-            information=information,
+            information=self._information,
         )
 
     def _step_to(self, point: FloatVector) -> FloatVector:

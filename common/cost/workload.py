@@ -17,8 +17,8 @@ from trilateral.common.shares.format import Format
 
 TYPICAL_ROUNDS = {"paillier": 6, "shares": 7}
 """Rounds of `lbfgs` on whitened columns with a tolerance of 1e-6 (benchmarks/credit.py)."""
-INFERENCE_ROUNDS = 8
-"""With `inference`, five rounds to a tolerance of 1e-9, and a step that takes as long as three rounds."""
+INFERENCE_ROUNDS = 4
+"""With `inference`, two steps, each of which takes as long as two rounds."""
 ROUNDS_OF_A_FIT = 3
 """Rounds for each fit of a cross-validation, its loss on the fold included (benchmarks/search.py)."""
 ELEMENT_BYTES = 8

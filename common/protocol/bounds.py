@@ -15,6 +15,10 @@ PIECE = 512
 """Ciphertexts that travel and are worked on together, and the most that a receiver takes in one message: 256 KiB under
 a key of 2048 bits."""
 
+MAX_INFERENCE_STEPS = 3
+"""Steps of inference in a session. Each is a step of Newton's method, so the third one follows only a training that
+ended early."""
+
 WINDOW_BYTES = 32 * 2**20
 """Bytes of the host's vectors that may be on their way to the guest, or wait there, without an answer. Whatever the
 number of rows, this bounds what waits in the queues of both. Under a key of 2048 bits these are 128 pieces, so that as
@@ -29,13 +33,13 @@ def window_pieces(job: JobConfig) -> int:
 def max_rounds(job: JobConfig, n_batches: int) -> int:
     """Return the most rounds of a job.
 
-    There is one for each batch, one for each of two candidates on the whole training set, and the step of inference.
+    There is one for each batch, one for each of two candidates on the whole training set, and the steps of inference.
     With folds, each fit has one round for an epoch at most, and one for its loss on the fold. With classes, each class
     has epochs of its own.
     """
     if job.folds is not None:
         return job.n_fits * job.epochs + len(job.penalties) * job.folds
-    return job.epochs * n_batches * job.n_models + 2 + job.inference
+    return job.epochs * n_batches * job.n_models + 2 + MAX_INFERENCE_STEPS * job.inference
 
 
 def max_curvature_draws(job: JobConfig, n_batches: int) -> int:

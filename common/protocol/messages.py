@@ -69,12 +69,13 @@ class Kind(StrEnum):
     """In the step of inference, corrections that turn streams into shares; coordinator to each party. See
     `shares.information`."""
     UNWEIGHTED_SLOPES = "unweighted_slopes"
-    """In the step of inference with sample weights, the host's share of the slopes under a mask; host to guest."""
+    """In the step of inference with sample weights, the host's shares of the slopes and of the entropies under masks;
+    host to guest."""
     MASKED_SLOPES = "masked_slopes"
     """In the step of inference, a party's shares of the slopes and of the residual, under masks; each party to the
     other."""
     ROUNDED_SLOPES = "rounded_slopes"
-    """The same of the rounded slopes, under another mask; each party to the other."""
+    """The same, rounded, under other masks; each party to the other."""
     SLOPE_COLUMNS = "slope_columns"
     """In the step of inference, a share of the products of slopes and columns under a mask; from the party with fewer
     columns to the other."""
@@ -84,8 +85,6 @@ class Kind(StrEnum):
     UNWEIGHTED_RESIDUAL = "unweighted_residual"
     """In the step of inference with sample weights, the host's share of the rounded residual under a mask; host to
     guest."""
-    ROUNDED_RESIDUAL = "rounded_residual"
-    """In the step of inference, a party's share of the rounded residual under a mask; each party to the other."""
 
 
 SLOPE_KINDS = frozenset(
@@ -97,7 +96,6 @@ SLOPE_KINDS = frozenset(
         Kind.SLOPE_COLUMNS,
         Kind.FINE_COLUMNS,
         Kind.UNWEIGHTED_RESIDUAL,
-        Kind.ROUNDED_RESIDUAL,
     }
 )
 """The kinds of the step of inference alone."""

@@ -16,7 +16,14 @@ from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol.batches import WHOLE_SET
-from trilateral.common.protocol.bounds import MAX_ATTEMPTS, is_beyond, max_curvature_draws, max_evaluations, max_rounds
+from trilateral.common.protocol.bounds import (
+    MAX_ATTEMPTS,
+    MAX_INFERENCE_STEPS,
+    is_beyond,
+    max_curvature_draws,
+    max_evaluations,
+    max_rounds,
+)
 from trilateral.common.protocol.messages import BeginRound, FinishJob, RoundKey
 
 
@@ -74,6 +81,8 @@ class Place:
         self._evaluated: set[int] = set()
         self._alone: dict[int, set[int]] = {}
         """The rounds on each fold alone."""
+        self._inferred: set[int] = set()
+        """The steps of inference of this session, by round."""
         self._on_shares = job.protocol == "shares"
 
     @property
@@ -213,11 +222,11 @@ class Place:
         self._check_information(begin, asked)
 
     def _check_information(self, begin: BeginRound, asked: str) -> None:
-        """Check a step of inference. It is the last round of a session: none may ask for it at several points."""
+        """Check a step of inference. No other round follows one, and each shows the information at one more point."""
         newest = self._newest
-        if newest is not None and newest.information and newest.key.round < begin.key.round:
-            raise ProtocolError(f"{asked}, but the step of inference was the last round")
         if not begin.information:
+            if newest is not None and newest.information and newest.key.round < begin.key.round:
+                raise ProtocolError(f"{asked}, but no other round follows a step of inference")
             return
         if not self._job.inference:
             raise ProtocolError(f"{asked}, as a step of inference: set `inference: true` in the job")
@@ -225,6 +234,10 @@ class Place:
         asks_for_more = shares is not None and (shares.weights is None or shares.holdout is not None)
         if begin.gradient or begin.batch != WHOLE_SET or asks_for_more:
             raise ProtocolError(f"{asked}, as a step of inference that asks for something else as well")
+        if begin.shares is not None:
+            self._inferred.add(begin.key.round)
+        if len(self._inferred) > MAX_INFERENCE_STEPS:
+            raise ProtocolError(f"{asked}, as one more step of inference: a session has at most {MAX_INFERENCE_STEPS}")
 
     def _check_alone(self, begin: BeginRound, asked: str) -> None:
         """Check a round that opens the scores of a fold to the guest and its AUC to the coordinator."""

@@ -37,7 +37,6 @@ FORMS = {
     "rounded_slopes": ("share of the rounded slopes", "under a random mask"),
     "fine_columns": ("columns of all rows, rounded more finely", "under a random mask"),
     "unweighted_residual": ("share of the residuals", "under a random mask"),
-    "rounded_residual": ("share of the rounded residuals", "under a random mask"),
     "slope_columns": ("share of products of slopes and columns", "under a random mask"),
     "holdout_scores": ("the host's part of the score of each evaluation row", "in clear"),
     "row_roles": ("what each common row is for, from a split column", "in clear"),

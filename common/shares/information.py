@@ -1,7 +1,9 @@
-"""The Fisher information X'(c W)X and the gradient X'(c d) in shares: what each role computes on a block of rows.
+"""The Fisher information X'(c W)X, the gradient X'(c d) and the loss in shares: what each role computes on a block.
 
 W = sigma'(u) and d = sigma(u) - y. The names are those of `kernels`: A and B are the host and the guest, X a party's
 own columns, U their masks, which the coordinator C knows, too, and D = X - U, which both parties know.
+
+The series are those of `series.inference_series`.
 
 **Slopes.** W is the derivative of the series of the sigmoid:
 
@@ -13,7 +15,7 @@ OFFSET, and from dealt shares of the upper bits of e and of its top bit each get
 `slope_bits` bits. T is off by less than one unit, and right on average.
 
 The columns of the information are those of the rounds. If sample weights have fraction bits, those are rounded so
-coarsely that the parties exchange others under masks of the attempt: see `information_scale`.
+coarsely that the parties exchange others under masks of the attempt: see `scales`.
 
 **Opened slopes.** The parties open o = T - g, with a mask g = g_1 + g_2 of which A knows g_1, B knows g_2, and C knows
 both. What is left of a party's own block is a sum of products of which somebody knows both factors, or which are dealt
@@ -33,30 +35,39 @@ multiplies it and its own share. A adds D_c e_c, and U_c e_c is dealt in shares.
 
 **Gradient.** The weights of a training are as exact as the gradients that led to them, in which the rounding of the
 columns and of the waves shows. One step of Newton's method with a finer gradient makes them exact. For it, the parties
-exchange the columns once more, rounded to multiples of 1 / FINE_SCALE, under masks of the attempt. Scores and gradient
-come from these. From the same waves as W, each party computes a share of d with `residual_wide` bits. It is rounded to
-`residual_bits` like W, to T_d. With sample weights, A then opens its share of T_d minus a mask, as it does for W, and
-B multiplies by c. Last, both open o = c T_d - g, and
+exchange the columns once more, rounded to multiples of 1 / `fine_scale`, under masks of the attempt. Scores and
+gradient come from these. From the same waves as W, each party computes a share of d with `residual_wide` bits. It is
+rounded to `residual_bits` like W, to T_d. With sample weights, A then opens its share of T_d minus a mask, as it does
+for W, and B multiplies by c. Last, both open o = c T_d - g, and
 
     X_A'(c T_d) = X_A'(o + g_1)  [A]  +  D_A' g_2  [B]  +  U_A' g_2  [C]
+
+**Loss.** The loss of a row is its entropy and a part that the gradient knows, because sums of c x d make it up:
+
+    log(1 + exp(u)) - y u = H(u) + d u,         sum_i c_i d_i u_i = w'X'(c d)
+
+H has a series with the waves of W. Each party computes a share of it, with sample weights multiplied like that of W,
+and adds the rows. C knows the loss to `LOSS_LIMIT` from the rounds, so a sum needs no room for more: see
+`entropy_bits`. It can wrap around the ring any number of times.
 
 **Range.** |c W| < 2^60 at `wide_bits`, since W <= 1/4 and c < 2^WEIGHT_LIMIT_BITS, which the guest checks. A sum is at
 most n max(c) / 4 by Cauchy's inequality, since columns have a mean square of at most 1. `slope_bits` keeps it below
 2^62, for any scores, because the series never exceeds 1/4 by more than its error. |d| < 2^62 at `residual_wide`, since
-the coordinator refuses points at which a score could reach MAX_PERIODS periods. For a sum of the gradient see `format`.
+the coordinator refuses points at which a score could reach MAX_PERIODS periods. For a sum of the gradient see
+`GRADIENT_LIMIT_BITS`. C uses it after a training that has converged, and not otherwise.
 
 **Noise.** The rounding errors of T depend on e, and C knows e. So the parties drop low bits of each sum, COVER_BITS
 more than its noise has, as they do for a gradient. The error of row i is multiplied by x_ij x_ik. By Cauchy's
 inequality, the sum of these squares is at most n times the largest mean fourth power of a column, of which each party
 reports the logarithm. The errors of T_d depend on masks, too, and a sum of the gradient drops its low bits in the same
-way; its columns have a mean square of at most 1.
+way; its columns have a mean square of at most 1. So does the sum of the entropies.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -70,7 +81,7 @@ from trilateral.common.shares.kernels import Columns, DealerKeys, Weights
 from trilateral.common.shares.keys import Purpose
 from trilateral.common.shares.layout import GROUP, grouped, pad
 from trilateral.common.shares.reference import Elements
-from trilateral.common.shares.series import COEF_BITS
+from trilateral.common.shares.series import COEF_BITS, InferenceSeries, inference_series
 
 ScalarT = TypeVar("ScalarT", np.float64, np.uint64)
 
@@ -78,15 +89,23 @@ WEIGHT_LIMIT_BITS = 6
 """Scaled sample weights, whose root mean square is at most 4, must be below 2^WEIGHT_LIMIT_BITS for inference."""
 MAX_WIDE_BITS = 60
 MAX_COEF_BITS = 31
-FINE_SCALE = 2**16
-"""What the columns are multiplied by before they are rounded for the gradient."""
 MAX_PERIODS = 62
 """The scores u of the step must be below so many periods P."""
-MAX_RESIDUAL_BITS = 30
+MAX_RESIDUAL_BITS = 34
+GRADIENT_LIMIT_BITS = 4
+"""Each element of the mean gradient, for sample weights of mean 1, must be below 2^-GRADIENT_LIMIT_BITS: half a turn of
+the ring. A training with inference ends near the maximum. Within the largest permitted tolerance, 1e-3, g'Hg / 2 is at
+most 1e-3, so an element is at most some 0.03, because H has no smaller eigenvalue than 1 / (1/4 + 1/4)."""
+LOSS_LIMIT_BITS = 8
+"""The mean loss must be known to LOSS_LIMIT before the step."""
+LOSS_LIMIT = 2.0**-LOSS_LIMIT_BITS
 _MAX_WIDE_RESIDUAL = 56
 _TYPICAL_FOURTH_BITS = 3
-_SCALE_BITS, _MIN_SLOPE_BITS = range(5, 14), 8
-"""The scales for the information that are considered, and the fewest bits of T."""
+_TYPICAL_RESIDUAL = 0.25
+_COEF_ROOM = 4
+"""Bits of g_k beyond those of T. The rounding errors of all terms then have a twentieth of the variance of T's."""
+_SCALE_BITS, _MAX_SCALE, _MIN_SLOPE_BITS = range(5, 17), 2**13, 8
+"""The scales that are considered, the largest for the information, and the fewest bits of T."""
 _MEAN_SQUARE_BITS = 4
 """Bits of the mean square of sample weights, at most 16."""
 _TOP = np.uint64(63)
@@ -103,11 +122,24 @@ class SlopeFormat:
     """Ceiling of log2 of the largest mean of x^4 over the training rows, of the columns of both parties."""
     column_scale: int
     """What the columns of the information are multiplied by before they are rounded."""
+    fine_scale: int
+    """The same for those of the gradient and of the scores."""
 
     @classmethod
     def of(cls, fmt: Format, n_train: int, fourth_bits: int) -> "SlopeFormat":
-        """Return the numbers of a job."""
-        return cls(fmt, n_train, fourth_bits, column_scale=information_scale(fmt, n_train))
+        """Return the numbers of a job whose rounds have the format `fmt`."""
+        scale, fine = scales(fmt, n_train)
+        return cls(fmt, n_train, fourth_bits, scale, fine)
+
+    @property
+    def series(self) -> InferenceSeries:
+        """The series of the step."""
+        return inference_series(self.fmt.series)
+
+    @property
+    def n_terms(self) -> int:
+        """K."""
+        return len(self.series.coef)
 
     @property
     def has_own_columns(self) -> bool:
@@ -123,11 +155,14 @@ class SlopeFormat:
         """Fraction bits of W before it is multiplied by c and rounded."""
         return min(MAX_WIDE_BITS, 62 - self.fmt.f_c - self._room)
 
-    @cached_property
+    @property
     def wave_bits(self) -> int:
-        """Fraction bits of the dealt waves. The others are those of the public coefficients: the least noise."""
-        choices = range(self.wide_bits - MAX_COEF_BITS, WAVE_BITS + 1)
-        return min(choices, key=lambda wave: sum(map(partial(_term_variance, wave), self._coef(wave))))
+        """Fraction bits of the dealt waves: half of those of the residual, where its noise is the least.
+
+        There may be fewer, so that g_k have as many bits as rounding W to T needs.
+        """
+        most = self.wide_bits - self.slope_bits - _COEF_ROOM
+        return max(min(_MAX_WIDE_RESIDUAL // 2, most), self.wide_bits - MAX_COEF_BITS)
 
     @property
     def slope_bits(self) -> int:
@@ -147,10 +182,7 @@ class SlopeFormat:
     @cached_property
     def coef(self) -> tuple[int, ...]:
         """g_k, with `wide_bits - wave_bits` fraction bits."""
-        return self._coef(self.wave_bits)
-
-    def _coef(self, wave_bits: int) -> tuple[int, ...]:
-        bits, series = self.wide_bits - wave_bits, self.fmt.series
+        bits, series = self.wide_bits - self.wave_bits, self.series
         return tuple(
             round(math.ldexp(b * 2 * math.pi * k / series.period, bits - COEF_BITS))
             for k, b in enumerate(series.coef, 1)
@@ -158,8 +190,8 @@ class SlopeFormat:
 
     @cached_property
     def fine(self) -> Format:
-        """The numbers of the job for columns that are multiplied by FINE_SCALE."""
-        return replace(self.fmt, column_scale=FINE_SCALE)
+        """The numbers of the job for the step's series and columns that are multiplied by `fine_scale`."""
+        return replace(self.fmt, series=self.series, column_scale=self.fine_scale)
 
     @property
     def residual_wide(self) -> int:
@@ -170,7 +202,8 @@ class SlopeFormat:
     def residual_bits(self) -> int:
         """Fraction bits of T_d."""
         room = self.fmt.f_c + WEIGHT_ROOM * self.fmt.weighted
-        return min(MAX_RESIDUAL_BITS, 63 - room - (self.n_train * FINE_SCALE - 1).bit_length())
+        most = 63 + GRADIENT_LIMIT_BITS - room - (self.n_train * self.fine_scale - 1).bit_length()
+        return min(MAX_RESIDUAL_BITS, most)
 
     @property
     def residual_cut(self) -> int:
@@ -180,28 +213,57 @@ class SlopeFormat:
     @property
     def gradient_bits(self) -> int:
         """Fraction bits of a sum of the gradient."""
-        return FINE_SCALE.bit_length() - 1 + self.residual_bits + self.fmt.f_c
+        return self.fine_scale.bit_length() - 1 + self.residual_bits + self.fmt.f_c
 
     @cached_property
     def residual_coef(self) -> tuple[int, ...]:
         """b_k, with `residual_wide - wave_bits` fraction bits."""
         bits = self.residual_wide - self.wave_bits - COEF_BITS
-        return tuple(round(math.ldexp(b, bits)) for b in self.fmt.series.coef)
+        return tuple(round(math.ldexp(b, bits)) for b in self.series.coef)
+
+    @property
+    def entropy_bits(self) -> int:
+        """Fraction bits of H. A sum has f_c more, and then its last LOSS_LIMIT must fit into 63 bits."""
+        room = self.fmt.f_c + WEIGHT_ROOM * self.fmt.weighted
+        most = 63 + LOSS_LIMIT_BITS - room - (self.n_train - 1).bit_length()
+        return min(self.wave_bits + MAX_COEF_BITS, most)
+
+    @cached_property
+    def entropy_coef(self) -> tuple[int, ...]:
+        """h_k, with `entropy_bits - wave_bits` fraction bits."""
+        bits = self.entropy_bits - self.wave_bits - COEF_BITS
+        return tuple(round(math.ldexp(h, bits)) for h in self.series.entropy_coef)
+
+    def constant_entropy(self, total_weight: float, n_padding: int) -> float:
+        """Return what a sum of H has besides its waves.
+
+        Args:
+            total_weight: sum of the sample weights of the rows; without weights their number.
+            n_padding: rows of padding in the tables, whose waves are in the sum; 0 with sample weights, which are 0
+                there.
+        """
+        waves_at_zero = math.ldexp(sum(self.entropy_coef), self.wave_bits - self.entropy_bits)
+        return total_weight * self.series.mean_entropy - n_padding * waves_at_zero
 
     @cached_property
     def kernel_coef(self) -> NDArray[np.int64]:
-        """`coef` and `residual_coef` as `kernels.add_waves` reads them."""
-        return np.array(self.coef + self.residual_coef, np.int64)
+        """`coef`, `residual_coef` and `entropy_coef` as `kernels.add_waves` reads them."""
+        return np.array(self.coef + self.residual_coef + self.entropy_coef, np.int64)
 
     @property
     def constant(self) -> int:
-        """1/P at `wide_bits`, exactly: the period is a multiple of 1/16."""
-        return round(Fraction(1 << self.wide_bits) / Fraction(self.fmt.series.period))
+        """1/P at `wide_bits`, rounded."""
+        return round(Fraction(1 << self.wide_bits) / Fraction(self.series.period))
+
+    @property
+    def n_weighted(self) -> int:
+        """Values of a row that are multiplied by its sample weight: W, H and T_d. None without sample weights."""
+        return 3 * self.fmt.weighted
 
     @property
     def n_first(self) -> int:
         """Dealt values of a row beside those for the columns."""
-        return 2 * self.fmt.n_terms + 5 + 2 * self.fmt.weighted
+        return 2 * self.n_terms + 5 + self.n_weighted
 
     def n_values(self, n_host: int, n_guest: int) -> int:
         """Return how many values are dealt for a row."""
@@ -209,7 +271,7 @@ class SlopeFormat:
 
     def n_masks(self, role: Role) -> int:
         """Return how many columns the stream of `Purpose.SLOPES` has: see `Masks`."""
-        return 4 + 2 * (self.fmt.weighted and role is Role.HOST)
+        return 4 + (self.n_weighted if role is Role.HOST else 0)
 
     def drop(self, n_padded: int) -> int:
         """Return how many low bits of a sum the parties drop.
@@ -223,15 +285,19 @@ class SlopeFormat:
         """Return how many low bits of a sum of the gradient the parties drop; see `drop`."""
         return _gradient_drop(self, n_padded)
 
+    def entropy_drop(self, n_padded: int) -> int:
+        """Return how many low bits of a sum of the entropies the parties drop; see `drop`."""
+        return _entropy_drop(self, n_padded)
+
     def gradient_noise(self, n_padded: int) -> float:
         """Return the standard deviation of the rounding error of a sum of the gradient.
 
-        Beside the dropped bits, there is the error of the columns, with a variance of 1/6, times a residual of at most
-        1, and with sample weights times their largest root mean square.
+        Beside the dropped bits, there is the error of the columns, with a variance of 1/6, times a residual whose root
+        mean square is `_TYPICAL_RESIDUAL`, and with sample weights times their largest root mean square.
         """
         dropped = math.pow(2, self.gradient_drop(n_padded) - self.gradient_bits) / math.sqrt(6)
         weight = 2.0 ** (_MEAN_SQUARE_BITS / 2) if self.fmt.weighted else 1.0
-        return math.hypot(dropped, weight * math.sqrt(n_padded / 6) / FINE_SCALE)
+        return math.hypot(dropped, weight * _TYPICAL_RESIDUAL * math.sqrt(n_padded / 6) / self.fine_scale)
 
     def dropped(self, n_padded: int) -> float:
         """Return the standard deviation of the error of a sum that comes from the bits that the parties drop."""
@@ -249,31 +315,37 @@ class SlopeFormat:
 
 
 @cache
-def information_scale(fmt: Format, n_train: int) -> int:
-    """Return what the columns of the information are multiplied by before they are rounded.
+def scales(fmt: Format, n_train: int) -> tuple[int, int]:
+    """Return `SlopeFormat.column_scale` and `SlopeFormat.fine_scale`.
 
     The scale of the rounds leaves room for the fraction bits of sample weights. If that at least doubles the noise of
-    the information, its columns have another scale.
+    the information, its columns have another scale. The fine scale is the one with the least noise of a gradient.
     """
     n_padded = pad(n_train)
-    formats = [SlopeFormat(fmt, n_train, _TYPICAL_FOURTH_BITS, 1 << bits) for bits in _SCALE_BITS]
-    best = min((each for each in formats if each.slope_bits >= _MIN_SLOPE_BITS), key=lambda each: each.noise(n_padded))
+    formats = [SlopeFormat(fmt, n_train, _TYPICAL_FOURTH_BITS, 1 << bits, 1 << bits) for bits in _SCALE_BITS]
+    fine = min(formats, key=lambda each: each.gradient_noise(n_padded))
+    rough = [each for each in formats if each.slope_bits >= _MIN_SLOPE_BITS and each.column_scale <= _MAX_SCALE]
+    best = min(rough, key=lambda each: each.noise(n_padded))
     of_rounds = replace(best, column_scale=fmt.column_scale)
     is_worth_it = fmt.weighted and of_rounds.noise(n_padded) >= 2 * best.noise(n_padded)
-    return best.column_scale if is_worth_it else fmt.column_scale
+    return best.column_scale if is_worth_it else fmt.column_scale, fine.fine_scale
 
 
-def _term_variance(wave_bits: int, g: int) -> Fraction:
-    """Return the variance of a term of W in units of its last bit.
+def _waves_variance(wave_bits: int, coef: Sequence[int]) -> Fraction:
+    """Return the variance of a sum of waves in units of its last bit.
 
-    One rounding is that of g times a wave, the other that of the dealt wave.
+    In each term, one rounding is that of the coefficient times a wave of z, the other that of the dealt wave of r. Each
+    wave is off besides, by a deviation of 0.81 k 2^-WAVE_BITS: see `reference.waves`. Where u is 0, those of z and of r
+    are off by the same. (2 0.81 k)^2 is about 32 k^2 / 12.
     """
-    return Fraction(4**wave_bits + g * g, 12)
+    own = Fraction(32 * 4**wave_bits, 4**WAVE_BITS)
+    terms = (4**wave_bits + g * g * (1 + own * k * k) for k, g in enumerate(coef, 1))
+    return sum(terms, Fraction(0)) / 12
 
 
 @cache
 def _drop(slopes: SlopeFormat, n_padded: int) -> int:
-    variance = sum(map(partial(_term_variance, slopes.wave_bits), slopes.coef), Fraction(0))
+    variance = _waves_variance(slopes.wave_bits, slopes.coef)
     if slopes.fmt.weighted:
         variance *= 1 << _MEAN_SQUARE_BITS
     variance = variance / 4 ** (slopes.wide_bits - slopes.slope_bits) + Fraction(1, 6)
@@ -282,16 +354,24 @@ def _drop(slopes: SlopeFormat, n_padded: int) -> int:
 
 @cache
 def _gradient_drop(slopes: SlopeFormat, n_padded: int) -> int:
-    variance = sum(map(partial(_term_variance, slopes.wave_bits), slopes.residual_coef), Fraction(0))
+    variance = _waves_variance(slopes.wave_bits, slopes.residual_coef)
     variance = variance / 4**slopes.residual_cut + Fraction(1, 6)
     if slopes.fmt.weighted:
         variance *= 1 << _MEAN_SQUARE_BITS + 2 * slopes.fmt.f_c
-    return cover(variance * n_padded * FINE_SCALE**2)
+    return cover(variance * n_padded * slopes.fine_scale**2)
+
+
+@cache
+def _entropy_drop(slopes: SlopeFormat, n_padded: int) -> int:
+    variance = _waves_variance(slopes.wave_bits, slopes.entropy_coef)
+    if slopes.fmt.weighted:
+        variance *= 1 << _MEAN_SQUARE_BITS + 2 * slopes.fmt.f_c
+    return cover(variance * n_padded)
 
 
 @dataclass(frozen=True, eq=False)
 class Information:
-    """A role's shares of the information and of the gradient."""
+    """A role's shares of the information, of the gradient and of the entropies."""
 
     host: NDArray[np.uint64] = field(repr=False)
     """Of the host's columns, shape (n_host, n_host), symmetric."""
@@ -301,6 +381,8 @@ class Information:
     """Shape (n_host, n_guest)."""
     gradient: dict[Role, ElementVector] = field(repr=False)
     """Of each party's columns, shape (n_columns,)."""
+    entropy: ElementVector = field(repr=False)
+    """Shape (1,)."""
 
     @classmethod
     def zeros(cls, n_host: int, n_guest: int) -> "Information":
@@ -308,7 +390,7 @@ class Information:
         shapes = (n_host, n_host), (n_guest, n_guest), (n_host, n_guest)
         host, guest, both = (np.zeros(shape, np.uint64) for shape in shapes)
         gradient = {Role.HOST: np.zeros(n_host, np.uint64), Role.GUEST: np.zeros(n_guest, np.uint64)}
-        return cls(host, guest, both, gradient)
+        return cls(host, guest, both, gradient, np.zeros(1, np.uint64))
 
     def of(self, role: Role) -> NDArray[np.uint64]:
         """Return the block of a party's own columns."""
@@ -353,8 +435,8 @@ class Masks:
     """Of its share of d."""
     g_d: Elements = field(repr=False)
     """Of its share of c T_d."""
-    unweighted: tuple[Elements, Elements] | None = field(repr=False)
-    """At the host with sample weights, of its shares of W and T_d before they are multiplied by c."""
+    unweighted: Sequence[Elements] = field(repr=False)
+    """At the host with sample weights, of its shares of W, H and T_d before they are multiplied by c; else empty."""
 
     @classmethod
     def of(cls, slopes: SlopeFormat, role: Role, key: bytes, first_row: int, n_rows: int) -> "Masks":
@@ -362,7 +444,7 @@ class Masks:
         n_masks = slopes.n_masks(role)
         stream = grouped(kernels.stream(key, Purpose.SLOPES, first_row, n_rows, n_masks), n_masks)
         e, g, e_d, g_d, *unweighted = (stream[:, number] for number in range(n_masks))
-        return cls(e, g, e_d, g_d, (unweighted[0], unweighted[1]) if unweighted else None)
+        return cls(e, g, e_d, g_d, unweighted)
 
 
 # --- the coordinator
@@ -386,7 +468,7 @@ def deal_slopes(
         first_row: the first of the rows.
         n_rows: how many.
         opener: the party that opens its products of slopes and columns.
-        sums: the coordinator's shares of the information.
+        sums: the coordinator's shares.
 
     Returns:
         What the host is sent and what the guest is sent: the odd-numbered and the even-numbered values. Each value has
@@ -422,7 +504,7 @@ def deal_slopes(
         plane = planes[number % 2][number // 2]
         np.subtract(value, plane, out=plane)
 
-    K = slopes.fmt.n_terms
+    K = slopes.n_terms
     kernels.deal_waves(r, K, WAVE_BITS - slopes.wave_bits, for_guest, for_host)
     correct(2 * K, r.reshape(-1, GROUP))
     for at, e, cut in (
@@ -431,7 +513,7 @@ def deal_slopes(
     ):
         correct(at, e >> np.uint64(cut))
         correct(at + 1, e >> _TOP << np.uint64(64 - cut))
-    if host.unweighted is not None:
+    if host.unweighted:
         weight_masks = kernels.stream(keys.guest_session, Purpose.WEIGHTS, first_row, n_rows, 1)
         for at, mask in enumerate(host.unweighted, 2 * K + 5):
             correct(at, weight_masks.reshape(-1, GROUP) * mask)
@@ -495,10 +577,10 @@ class DealtSlopes:
     r: Elements = field(repr=False)
     slopes: DealtRounding
     residual: DealtRounding
-    weighted: tuple[Elements, Elements] | None = field(repr=False)
-    """U_c times the host's `Masks.unweighted`; None without sample weights."""
-    V: dict[Role, Elements] = field(repr=False)
-    """V_A and V_B, shape (n_columns, n_rows / 8, 8)."""
+    weighted: Sequence[Elements] = field(repr=False)
+    """U_c times the host's `Masks.unweighted`."""
+    V: dict[Role, Sequence[Elements]] = field(repr=False)
+    """V_A and V_B: a value for each column."""
 
     @classmethod
     def of(
@@ -529,52 +611,62 @@ class DealtSlopes:
         even, odd = (own, dealt) if is_host else (dealt, own)
         planes = even.reshape(n_even, -1, GROUP), odd.reshape(n_odd, -1, GROUP)
         values = [planes[number % 2][number // 2] for number in range(n_values)]
-        K, first, n_host = slopes.fmt.n_terms, slopes.n_first, n_columns[0]
+        K, first, n_host = slopes.n_terms, slopes.n_first, n_columns[0]
         return cls(
             waves=(even, odd),
             r=values[2 * K],
             slopes=DealtRounding(values[2 * K + 1], values[2 * K + 2]),
             residual=DealtRounding(values[2 * K + 3], values[2 * K + 4]),
-            weighted=(values[2 * K + 5], values[2 * K + 6]) if slopes.fmt.weighted else None,
-            V={Role.HOST: np.stack(values[first : first + n_host]), Role.GUEST: np.stack(values[first + n_host :])},
+            weighted=values[2 * K + 5 : first],
+            V={Role.HOST: values[first : first + n_host], Role.GUEST: values[first + n_host :]},
         )
 
 
-def slope_shares(
-    slopes: SlopeFormat, role: Role, dealt: DealtSlopes, z: ElementVector
-) -> tuple[Elements, Elements, bytes]:
-    """Return a party's shares of W and of sigma(u) - 1/2, and a digest of all integers that it used.
+@dataclass(frozen=True, eq=False)
+class WideShares:
+    """A party's shares of functions of the score of some rows, each of shape (n_rows / 8, 8)."""
 
-    The labels are not in it: the guest adds 1/2 - y to its share.
+    slope: Elements = field(repr=False)
+    """W at `wide_bits`."""
+    residual: Elements = field(repr=False)
+    """sigma(u) - 1/2 at `residual_wide`. The guest adds 1/2 - y."""
+    entropy: Elements = field(repr=False)
+    """H without its constant, at `entropy_bits`."""
+    digest: bytes
+    """Of all integers that made the shares."""
+
+
+def wide_shares(slopes: SlopeFormat, role: Role, dealt: DealtSlopes, z: ElementVector) -> WideShares:
+    """Return a party's shares of the slopes, the residuals and the entropies.
 
     Args:
         slopes: the numbers of the job.
         role: the party.
         dealt: its shares of the dealt values.
         z: both parts of the masked scores together, shape (n_rows,).
-
-    Returns:
-        W at `wide_bits` and sigma(u) - 1/2 at `residual_wide`, each of shape (n_rows / 8, 8), and the digest.
     """
     zs = z.reshape(-1, GROUP)
     slope = np.full(zs.shape, slopes.constant if role is Role.HOST else 0, np.uint64)
+    entropy = np.zeros(zs.shape, np.uint64)
     residual = np.negative(dealt.r)
     if role is Role.HOST:
         residual += zs - np.uint64(OFFSET)
     # u' has PERIOD_BITS fraction bits as u / P.
     residual <<= np.uint64(slopes.residual_wide - PERIOD_BITS)
-    digest = kernels.add_waves(z, slopes.kernel_coef, *dealt.waves, slope.ravel(), residual.ravel())
-    return slope, residual, digest
+    digest = kernels.add_waves(z, slopes.kernel_coef, *dealt.waves, slope.ravel(), residual.ravel(), entropy.ravel())
+    return WideShares(slope, residual, entropy, digest)
 
 
-def add_block(columns: Columns, D: ElementVector, products: Elements, V: Elements, sums: NDArray[np.uint64]) -> None:
+def add_block(
+    columns: Columns, D: ElementVector, products: Elements, V: Sequence[Elements], sums: NDArray[np.uint64]
+) -> None:
     """Add a party's part of the block of one party's columns: X'h X + D'V + (D'V)', or D'g D + D'V + (D'V)'.
 
     Args:
         columns: X for the party's own columns, and D for the other's.
         D: X - U of these columns.
         products: h X or g D, see `scaled`; h is o and the party's own part of g.
-        V: its share of V, shape (n_columns, n_rows / 8, 8).
+        V: its share of V, a value for each column.
         sums: its shares of the block, shape (n_columns, n_columns).
     """
     add_products(columns, products, sums)
@@ -583,7 +675,7 @@ def add_block(columns: Columns, D: ElementVector, products: Elements, V: Element
     sums += of_masks + of_masks.T
 
 
-def add_cross(columns: Columns, Y: Elements, sums: Information, opener: Role) -> None:
+def add_cross(columns: Columns, Y: Elements | Sequence[Elements], sums: Information, opener: Role) -> None:
     """Add X'Y, with the columns X of the party that does not open and products Y of those of the party that does."""
     add_products(columns, Y, sums.both, is_transposed=opener is Role.GUEST)
 
@@ -595,7 +687,7 @@ def add_products(
 
     Args:
         columns: X, shape (n_rows * n_columns,).
-        vectors: Y, shape (n_vectors, n_rows / 8, 8).
+        vectors: the columns of Y, each of shape (n_rows / 8, 8).
         sums: shape (n_vectors, n_columns).
         is_transposed: whether `sums` has the shape (n_columns, n_vectors).
     """

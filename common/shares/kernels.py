@@ -255,16 +255,20 @@ def add_waves(
     odd: ElementVector,
     slope: ElementVector,
     residual: ElementVector,
+    entropy: ElementVector,
 ) -> bytes:
-    """Add sum_k g_k cos k(z - r) to a share of the slopes, and sum_k b_k sin k(z - r) to one of the residual.
+    """Add the waves of a row to shares of its slope, its residual, and its entropy; see `information`.
+
+    The slope gets sum_k g_k cos k(z - r), the residual sum_k b_k sin k(z - r), and the entropy sum_k h_k cos k(z - r).
 
     Args:
         z: the masked scores, shape (n_rows,).
-        coef: all g_k, then all b_k, shape (2 K,), each of at most 31 bits.
+        coef: all g_k, then all b_k, then all h_k, shape (3 K,), each of at most 31 bits.
         even: shares of the even-numbered dealt values, side by side: cos kr first.
         odd: the same for the odd-numbered ones and sin kr.
         slope: shape (n_rows,).
         residual: shape (n_rows,).
+        entropy: shape (n_rows,).
 
     Returns:
         64 bytes, a digest of z and of all integers by which it has multiplied the dealt values.
@@ -275,5 +279,5 @@ def add_waves(
     if shares_level():
         from trilateral.common.shares.native import operations
 
-        return operations.add_waves(z, coef, even, odd, slope, residual)
-    return reference.add_waves(z, coef, even, odd, slope, residual)
+        return operations.add_waves(z, coef, even, odd, slope, residual, entropy)
+    return reference.add_waves(z, coef, even, odd, slope, residual, entropy)

@@ -213,17 +213,18 @@ def add_waves(
     odd: ElementVector,
     slope: ElementVector,
     residual: ElementVector,
+    entropy: ElementVector,
 ) -> bytes:
     """See `kernels.add_waves`."""
-    n_terms = len(coef) // 2
+    n_terms = len(coef) // 3
     hashes = z.reshape(-1, GROUP)
     cosines, sines = (table[: n_terms * len(z)].reshape(n_terms, -1, GROUP) for table in (even, odd))
-    shares = slope.reshape(-1, GROUP), residual.reshape(-1, GROUP)
+    shares = [share.reshape(-1, GROUP) for share in (slope, residual, entropy)]
     for k, (cos, sin) in enumerate(waves(hashes, n_terms)):
-        g, b = coef[k], coef[n_terms + k]
-        of_slope = rounded(cos * g, WAVE_BITS), rounded(sin * g, WAVE_BITS)
+        g, b, h = coef[k::n_terms]
+        of_slope, of_entropy = ((rounded(cos * each, WAVE_BITS), rounded(sin * each, WAVE_BITS)) for each in (g, h))
         of_residual = rounded(sin * b, WAVE_BITS), np.negative(rounded(cos * b, WAVE_BITS))
-        for share, (by_cos, by_sin) in zip(shares, (of_slope, of_residual), strict=True):
+        for share, (by_cos, by_sin) in zip(shares, (of_slope, of_residual, of_entropy), strict=True):
             np.add(share, by_cos * cosines[k] + by_sin * sines[k], out=share)
             hashes = (hashes << np.uint64(13) | hashes >> np.uint64(51)) + (by_cos + (by_sin << np.uint64(32)))
     return digest_of(hashes)

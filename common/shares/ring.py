@@ -38,6 +38,20 @@ def decode(elements: ElementVector, fraction_bits: float) -> FloatVector:
     return elements.view(np.int64).astype(np.float64) * math.pow(2, -fraction_bits)
 
 
+def decode_near(elements: ElementVector, fraction_bits: float, expected: FloatVector) -> FloatVector:
+    """Return the numbers nearest to some expected ones that some elements stand for.
+
+    Args:
+        elements: shape (n,).
+        fraction_bits: f.
+        expected: shape (n,). They may be outside of the range of `encode`.
+    """
+    turn = math.pow(2, 64 - fraction_bits)
+    near = decode(elements, fraction_bits)
+    # The difference is a whole number of turns and less than half a turn.
+    return near + turn * np.rint((expected - near) / turn)
+
+
 def cut_share(share: ElementVector, mask: ElementVector, bits: int, *, subtract: bool) -> ElementVector:
     """Return what a party sends to the coordinator of its share of a sum: masked, and without its low bits.
 

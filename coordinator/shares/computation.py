@@ -157,7 +157,10 @@ class SharesComputation:
 
     def is_measurable(self, point: FloatVector) -> bool:
         """See `Computation.is_measurable`."""
-        return self._range.contains(point) and self._range.largest_score(point) < MAX_PERIODS * self._fmt.series.period
+        if self._information is None:
+            return False
+        largest = MAX_PERIODS * self._information.slopes.series.period
+        return self._range.contains(point) and self._range.largest_score(point) < largest
 
     def disclose(self, loss: float) -> float:
         """Return a loss with 6 decimals."""

@@ -1,21 +1,22 @@
-"""The step of inference at the coordinator: it deals for each block, and reads rounded sums.
+"""A step of inference at the coordinator: it deals for each block, and reads rounded sums.
 
-The sums are the Fisher information, and a gradient that is finer than those of the rounds.
+The sums are the Fisher information, and a gradient and a loss that are finer than those of the rounds.
 """
 
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from trilateral.common.base.arrays import ElementVector, FloatVector
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.protocol.messages import ElementPiece, Envelope, Evaluation, Kind, RoundKey, RowsDone
 from trilateral.common.protocol.phases import Phase
-from trilateral.common.protocol.shares.information import InformationPlan
+from trilateral.common.protocol.shares.information import InformationPlan, parts_of
 from trilateral.common.protocol.shares.session import StreamKeys
-from trilateral.common.shares.information import Information, deal_slopes
+from trilateral.common.shares.information import LOSS_LIMIT, Information, deal_slopes
 from trilateral.common.shares.kernels import DealerKeys
-from trilateral.common.shares.ring import decode, join_shares
+from trilateral.common.shares.ring import decode, decode_near, join_shares
 from trilateral.coordinator.plan import Observation, RoundPlan
 from trilateral.coordinator.shares.arriving import ArrivingVector
 from trilateral.coordinator.shares.points import ScoreMasks
@@ -127,16 +128,34 @@ class InformationOpening:
                 yield Envelope(party, piece)
 
     def observation(self) -> Observation:
-        """Return the information and the gradient for sample weights of mean 1, and the loss that is expected here."""
-        information = self._information
-        n_packed = information.n_sums - information.n_host - information.n_guest
-        parts = {party: np.split(self._sums[party].elements, [n_packed]) for party in PARTIES}
-        own = self._own.packed(), self._own.joint_gradient()
-        drops = information.drop, information.gradient_drop
-        joined = [
+        """Return the information and the gradient for sample weights of mean 1, and the mean loss."""
+        information, slopes, own = self._information, self._information.slopes, parts_of(self._own)
+        ends = np.cumsum([len(part) for part in own])[:-1]
+        parts = [np.split(self._sums[party].elements, ends) for party in PARTIES]
+        values, gradient, entropy = (
             join_shares(host, guest, of_dealer, drop)
-            for host, guest, of_dealer, drop in zip(*parts.values(), own, drops, strict=True)
-        ]
-        bits = information.slopes.sum_bits, information.slopes.gradient_bits
-        values, gradient = (decode(each, f) / self._weight_of_a_row for each, f in zip(joined, bits, strict=True))
-        return Observation(self._plan.reached or 0.0, gradient, information=values)
+            for host, guest, of_dealer, drop in zip(*parts, own, information.drops, strict=True)
+        )
+        per_row = self._weight_of_a_row
+        of_information, of_gradient = (
+            decode(each, bits) / per_row for each, bits in ((values, slopes.sum_bits), (gradient, slopes.gradient_bits))
+        )
+        return Observation(self._loss(entropy, of_gradient), of_gradient, information=of_information)
+
+    def _loss(self, entropy: ElementVector, gradient: FloatVector) -> float:
+        """Return the mean loss, from the sum of the entropies modulo what the rounds know of it.
+
+        Args:
+            entropy: the sum of H, shape (1,).
+            gradient: of the sum of the losses.
+        """
+        slopes, fmt = self._information.slopes, self._information.slopes.fmt
+        n_real, per_row = self._information.rows.training.n_real, self._weight_of_a_row
+        expected = self._plan.reached or 0.0
+        total = n_real * per_row
+        rest = float(self._plan.point @ gradient) / n_real
+        constant = slopes.constant_entropy(total, 0 if fmt.weighted else self.n_rows - n_real)
+        (found,) = decode_near(entropy, slopes.entropy_bits + fmt.f_c, np.array([(expected - rest) * total - constant]))
+        loss = (found + constant) / total + rest
+        # Further away, the sum may have wrapped around.
+        return float(loss) if abs(loss - expected) < LOSS_LIMIT / 2 else expected

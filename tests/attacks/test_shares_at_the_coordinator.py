@@ -22,13 +22,12 @@ from trilateral.common.protocol.messages import ElementPiece, Kind, RoundKey
 from trilateral.common.shares import kernels, reference, ring
 from trilateral.common.shares.format import OFFSET, Format
 from trilateral.common.shares.information import (
-    FINE_SCALE,
     DealtSlopes,
     Information,
     Masks,
     SlopeFormat,
     deal_slopes,
-    slope_shares,
+    wide_shares,
 )
 from trilateral.common.shares.kernels import DealerKeys
 from trilateral.common.shares.keys import Purpose
@@ -153,7 +152,7 @@ def test_eight_bits_more_than_the_noise_are_dropped(n_train: int, weight_bits: i
 
 
 @pytest.mark.parametrize(("n_train", "weight_bits"), [(1000, None), (24_000, None), (10**6, None), (24_000, 6)])
-def test_eight_bits_more_than_the_noise_are_dropped_from_the_gradient_of_inference(
+def test_eight_bits_more_than_the_noise_are_dropped_from_the_gradient_and_the_loss_of_inference(
     n_train: int, weight_bits: int | None
 ) -> None:
     """Its residual has more bits than those of the rounds. The noise is measured at a score of 0, too."""
@@ -167,16 +166,19 @@ def test_eight_bits_more_than_the_noise_are_dropped_from_the_gradient_of_inferen
         for role, each in zip(PARTIES, corrections, strict=True)
     }
     z = (dealt[Role.HOST].r + dealt[Role.GUEST].r).ravel() + np.uint64(OFFSET)
-    m = np.full((n_rows // 8, 8), OFFSET, np.uint64)
+    m, entropy = (np.full((n_rows // 8, 8), start, np.uint64) for start in (OFFSET, 0))
     for role in PARTIES:
-        _, residual, _ = slope_shares(slopes, role, dealt[role], z)
-        m += residual + Masks.of(slopes, role, keys[role], 0, n_rows).e_d
+        wide = wide_shares(slopes, role, dealt[role], z)
+        entropy += wide.entropy
+        m += wide.residual + Masks.of(slopes, role, keys[role], 0, n_rows).e_d
     rounded = sum((dealt[role].residual.share(role, m, slopes.residual_cut) for role in PARTIES), np.uint64(0))
     errors = np.asarray(rounded).view(np.int64).astype(np.float64)
     assert abs(errors.mean()) < 4 * errors.std() / np.sqrt(n_rows)
     rms = 1.0 if weight_bits is None else 4.0
-    noise = float(errors.std()) * np.sqrt(n_train) * FINE_SCALE * 2.0**slopes.fmt.f_c * rms
+    noise = float(errors.std()) * np.sqrt(n_train) * slopes.fine_scale * 2.0**slopes.fmt.f_c * rms
     assert 2.0 ** slopes.gradient_drop(n_train) >= 2**8 * noise * 0.95
+    noise = float(entropy.view(np.int64).astype(np.float64).std()) * np.sqrt(n_train) * 2.0**slopes.fmt.f_c * rms
+    assert 2.0 ** slopes.entropy_drop(n_train) >= 2**8 * noise * 0.95
 
 
 # --- a score beyond the range

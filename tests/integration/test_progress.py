@@ -72,7 +72,7 @@ async def test_the_status_names_the_step_of_inference_and_shows_how_far_it_has_c
     shown = await watched(job, tmp_path, {role: {"share_inference": True} for role in PARTIES})
     named = [status for status in shown if status.step]
     assert {status.step for status in named} == {"standard errors"}
-    assert {status.round for status in named} == {shown[-1].round}
+    assert {status.round for status in named} <= {shown[-1].round - 1, shown[-1].round}
     assert any(0 < status.rows_done < status.n_rows for status in named)
     assert not shown[-1].step
 

@@ -21,6 +21,7 @@ from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.pb.v1.jobs_pb2 import JobStatus
 from trilateral.common.protocol import logistic
 from trilateral.common.protocol.batches import Batch
+from trilateral.common.protocol.bounds import MAX_INFERENCE_STEPS
 from trilateral.common.protocol.messages import (
     Began,
     BeginRound,
@@ -31,6 +32,7 @@ from trilateral.common.protocol.messages import (
     Machine,
     ObservationRecord,
     OwnCovariance,
+    RoundKey,
     RoundTimedOut,
     RowsDone,
 )
@@ -106,7 +108,7 @@ def test_other_settings_give_the_standard_errors_as_well(settings: dict[str, Any
     assert errors_of(outcome) == pytest.approx(np.sqrt(np.diag(exact_covariance(tables, outcome.coef))), rel=2e-4)
 
 
-def test_inference_adds_a_round_and_a_last_step_to_the_same_training(private_key: PrivateKey) -> None:
+def test_inference_adds_steps_of_newtons_method_to_the_same_training(private_key: PrivateKey) -> None:
     without = JOB.model_copy(update={"inference": False})
     tables = tables_of()
     one, other = (run_machines(machines_of(job, tables, private_key)) for job in (JOB, without))
@@ -115,14 +117,17 @@ def test_inference_adds_a_round_and_a_last_step_to_the_same_training(private_key
     plain = [
         train_plain(job, joined.columns, joined.labels, joined.penalty, n_host=joined.n_host) for job in (JOB, without)
     ]
-    assert plain[0].losses[:-1] == plain[1].losses
+    n_rounds = len(plain[1].losses)
+    assert plain[0].losses[:n_rounds] == plain[1].losses
     slopes = [
         np.abs(logistic.gradient(joined.columns, logistic.residual(joined.columns @ each.coef, joined.labels))).max()
         for each in plain
     ]
     assert slopes[0] < 1e-9 < 1e-6 < slopes[1]
     asked = [message for _, to, message in one.traffic if isinstance(message, BeginRound) and to is Role.HOST]
-    assert [each.information for each in asked] == [False] * (len(asked) - 1) + [True]
+    n_steps = sum(each.information for each in asked)
+    assert 1 <= n_steps <= MAX_INFERENCE_STEPS
+    assert [each.information for each in asked] == [False] * (len(asked) - n_steps) + [True] * n_steps
     assert other.results[Role.HOST].inference is None
 
 
@@ -138,7 +143,7 @@ def test_the_step_is_repeated_if_an_answer_is_lost(private_key: PrivateKey) -> N
 
     tables = tables_of(weight_bits=6)
     outcome = run_machines(machines_of(JOB, tables, private_key), tamper=lose)
-    assert outcome.reports[-1].key.attempt == 2
+    assert [report.key.attempt for report in outcome.reports if report.key.round == lost[0].key.round] == [2]
     exact = np.sqrt(np.diag(exact_covariance(tables, outcome.coef)))
     assert errors_of(outcome) == pytest.approx(exact, rel=1.5e-3)
 
@@ -217,7 +222,6 @@ def shorter(piece: ElementPiece) -> ElementPiece:
         Kind.SLOPE_COLUMNS,
         Kind.FINE_COLUMNS,
         Kind.UNWEIGHTED_RESIDUAL,
-        Kind.ROUNDED_RESIDUAL,
     ],
 )
 def test_a_piece_that_does_not_fit_ends_the_job(kind: Kind, private_key: PrivateKey) -> None:
@@ -270,21 +274,28 @@ def test_no_party_answers_a_step_that_the_job_does_not_have(private_key: Private
     assert "as a step of inference: set `inference: true` in the job" in reason(tamper, private_key, without)
 
 
-def test_no_round_follows_the_step(private_key: PrivateKey) -> None:
-    """A coordinator could ask for the information at several points."""
+@pytest.mark.parametrize(
+    ("information", "said"),
+    [
+        (False, "but no other round follows a step of inference"),
+        (True, f"as one more step of inference: a session has at most {MAX_INFERENCE_STEPS}"),
+    ],
+)
+def test_a_few_steps_are_the_last_rounds(information: bool, said: str, private_key: PrivateKey) -> None:
+    """A coordinator could ask for the information at many points."""
 
     def tamper(sender: Role, envelope: Envelope) -> list[Envelope]:
         message = envelope.message
-        if isinstance(message, FinishJob):
-            again = next(each for each in asked if each[0] is envelope.to)[1]
-            later = replace(again, key=replace(again.key, round=again.key.round + 1))
-            return [Envelope(envelope.to, later)]
-        if isinstance(message, BeginRound) and message.information:
-            asked.append((envelope.to, message))
-        return [envelope]
+        if isinstance(message, BeginRound) and message.information is information:
+            asked[envelope.to] = message
+        if not isinstance(message, FinishJob):
+            return [envelope]
+        again = asked[envelope.to]
+        further = [replace(again, key=RoundKey(message.round + k, 1)) for k in range(MAX_INFERENCE_STEPS)]
+        return [Envelope(envelope.to, each) for each in further]
 
-    asked: list[tuple[Role, BeginRound]] = []
-    assert "but the step of inference was the last round" in reason(tamper, private_key)
+    asked: dict[Role, BeginRound] = {}
+    assert said in reason(tamper, private_key)
 
 
 @pytest.mark.parametrize(

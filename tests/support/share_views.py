@@ -66,12 +66,12 @@ Place = tuple[bytes, int]
 draw."""
 
 SLOPE_MASKS = {
-    Kind.ROUNDED_SLOPES: 1,
-    Kind.ROUNDED_RESIDUAL: 3,
-    Kind.UNWEIGHTED_SLOPES: 4,
-    Kind.UNWEIGHTED_RESIDUAL: 5,
+    Kind.MASKED_SLOPES: (0, 2),
+    Kind.ROUNDED_SLOPES: (1, 3),
+    Kind.UNWEIGHTED_SLOPES: (4, 5),
+    Kind.UNWEIGHTED_RESIDUAL: (6,),
 }
-"""Which column of the stream of `Purpose.SLOPES` masks a kind of piece."""
+"""Which columns of the stream of `Purpose.SLOPES` mask a kind of piece."""
 
 
 @dataclass
@@ -339,10 +339,9 @@ class Transcript:
                 for purpose, table in zip((Purpose.COLUMNS, Purpose.INFORMATION_COLUMNS), tables, strict=False):
                     yield from self._of_rows(replace(piece, elements=table), dealer, [(purpose, n, 0, n)])
                 return
-            case Kind.MASKED_SLOPES, _:
-                parts = [(Purpose.SLOPES, self.information.slopes.n_masks(sender), first, 1) for first in (0, 2)]
             case kind, _ if kind in SLOPE_MASKS:
-                parts = [(Purpose.SLOPES, self.information.slopes.n_masks(sender), SLOPE_MASKS[kind], 1)]
+                width = self.information.slopes.n_masks(sender)
+                parts = [(Purpose.SLOPES, width, column, 1) for column in SLOPE_MASKS[kind]]
         yield from self._of_rows(piece, dealer, parts)
 
     def _of_rows(self, piece: ElementPiece, key: bytes, parts: list[tuple[Purpose, int, int, int]]) -> Iterator[Masked]:

@@ -9,6 +9,7 @@ from statistics import NormalDist
 from typing import Self, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
@@ -27,6 +28,8 @@ LARGE_ERROR = 10.0
 deviation of another one."""
 
 
+LARGE_WEIGHT = 5.0
+"""The same for a weight, if there are no standard errors: the odds change by a factor of 148."""
 IN_DOUBT = ", which say nothing if features separate the labels: see the warnings"
 """For the titles of tables whose figures are in doubt; see `Inference.may_be_separated`."""
 
@@ -127,6 +130,8 @@ def infer(
     coef: FloatVector,
     covariance: FloatVector,
     warnings: list[str],
+    *,
+    may_be_separated: bool = False,
 ) -> Inference:
     """Return the accuracy of a party's weights.
 
@@ -134,27 +139,26 @@ def infer(
         steps: its fitted preprocessing.
         coef: its weights in training units, shape (n_columns,).
         covariance: of these weights, packed; empty if it is not known.
-        warnings: what the coordinator has to say about it.
+        warnings: what is known to be wrong with it.
+        may_be_separated: see `Inference`.
     """
+    found = list(warnings)
     if not len(covariance):
-        return Inference(warnings=warnings)
+        if may_be_separated:
+            found += _suspects(steps, np.abs(steps.to_standardised(coef)) > LARGE_WEIGHT, "weight")
+        return Inference(may_be_separated=may_be_separated, warnings=found)
     L = _to_features(steps)
     values = L @ coef
     C = L @ unpack(covariance, len(coef)) @ L.T
     variance = np.diag(C)
     n_terms = len(steps.terms)
     if not (np.isfinite(variance) & (variance > 0)).all():
-        return Inference(warnings=[*warnings, "a variance is not positive, so there are no standard errors"])
+        found.append("a variance is not positive, so there are no standard errors")
+        return Inference(may_be_separated=may_be_separated, warnings=found)
     errors = np.sqrt(variance)
     each = [TermInference.of(float(value), float(error)) for value, error in zip(values, errors, strict=True)]
-    found = list(warnings)
     binary = np.array([each for column in steps.columns for each in column.binary], dtype=bool)
-    if (large := np.where(binary, 1.0, steps.scale) * errors[:n_terms] > LARGE_ERROR).any():
-        named = ", ".join(repr(term) for term, is_large in zip(steps.terms, large, strict=True) if is_large)
-        found.append(
-            f"the standard error of {named} is so large that the term probably separates the labels ({SEPARATION}), or"
-            " almost depends on other terms: leave it out, or merge its categories"
-        )
+    found += _suspects(steps, np.where(binary, 1.0, steps.scale) * errors[:n_terms] > LARGE_ERROR, "standard error")
     if steps.directions is not None and steps.directions.shape[1] < n_terms:
         found.append(
             "some terms depend on the others, so that only combinations of their weights are determined: the standard"
@@ -168,8 +172,18 @@ def infer(
             by: eliminate(values, C, [(column.name, len(column.terms)) for column in steps.columns], by)
             for by in get_args(Criterion)
         },
+        may_be_separated=may_be_separated,
         warnings=found,
     )
+
+
+def _suspects(steps: Preprocessing, are_large: NDArray[np.bool_], what: str) -> list[str]:
+    """Return a warning that names the terms with a large figure, if there are any."""
+    named = ", ".join(repr(term) for term, is_large in zip(steps.terms, are_large, strict=True) if is_large)
+    return [
+        f"the {what} of {named} is so large that the term probably separates the labels ({SEPARATION}), or almost"
+        " depends on other terms: leave it out, or merge its categories"
+    ] * bool(named)
 
 
 def _to_features(steps: Preprocessing) -> FloatMatrix:

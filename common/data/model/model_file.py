@@ -474,8 +474,7 @@ def _infer(job: JobConfig, data: PreparedData, result: Result) -> Inference | No
         result.signs, max_score=job.max_score, is_known=told.may_be_separated, depends=told.depends
     )
     warnings = list(dict.fromkeys([*told.warnings, *found]))
-    inference = infer(data.preprocessing, result.coef, told.covariance, warnings)
-    inference = inference.model_copy(update={"may_be_separated": may_be_separated})
+    inference = infer(data.preprocessing, result.coef, told.covariance, warnings, may_be_separated=may_be_separated)
     if block.labels is None:
         return inference
     n_parameters = len(result.coef) + result.n_peer_columns

@@ -70,8 +70,6 @@ class _VectorKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """party to party"""
     VECTOR_KIND_UNWEIGHTED_RESIDUAL: _VectorKind.ValueType  # 26
     """with sample weights, host to guest"""
-    VECTOR_KIND_ROUNDED_RESIDUAL: _VectorKind.ValueType  # 27
-    """party to party"""
 
 class VectorKind(_VectorKind, metaclass=_VectorKindEnumTypeWrapper):
     """The vectors of one round: those of the Paillier protocol, with the paper's symbols, and those of shares."""
@@ -123,8 +121,6 @@ VECTOR_KIND_FINE_COLUMNS: VectorKind.ValueType  # 25
 """party to party"""
 VECTOR_KIND_UNWEIGHTED_RESIDUAL: VectorKind.ValueType  # 26
 """with sample weights, host to guest"""
-VECTOR_KIND_ROUNDED_RESIDUAL: VectorKind.ValueType  # 27
-"""party to party"""
 Global___VectorKind: typing_extensions.TypeAlias = VectorKind
 
 class _RolePurpose:

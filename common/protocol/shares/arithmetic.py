@@ -87,7 +87,7 @@ from trilateral.common.protocol.shares.session import SESSION, StreamKeys, draw_
 from trilateral.common.protocol.shares.tables import ScalarT, SectionOrder, Table, measure, round_columns
 from trilateral.common.shares import kernels
 from trilateral.common.shares.format import MODEL_FRACTION_BITS, Format
-from trilateral.common.shares.information import FINE_SCALE, SlopeFormat, information_scale, n_packed, unpack
+from trilateral.common.shares.information import SlopeFormat, n_packed, scales, unpack
 from trilateral.common.shares.kernels import Weights
 from trilateral.common.shares.keys import SEED_BYTES, Purpose
 from trilateral.common.shares.layout import BLOCK_ROWS, GROUP, ROWS, grouped, pad, untile
@@ -296,10 +296,9 @@ class SharesArithmetic(ABC):
             """The other party's masked columns."""
             self._fine = self._make_table(np.int32, self._n_own if self._job.inference else 0)
             """This party's own columns for the gradient of the step of inference, rounded more finely."""
-            self._information_scale = information_scale(self._fmt, self._n_train) if self._job.inference else None
-            if self._information_scale == self._fmt.column_scale:
-                self._information_scale = None
-            self._information = self._make_table(np.int32, 0 if self._information_scale is None else self._n_own)
+            self._scales = scales(self._fmt, self._n_train) if self._job.inference else None
+            has_own_columns = self._scales is not None and self._scales[0] != self._fmt.column_scale
+            self._information = self._make_table(np.int32, self._n_own if has_own_columns else 0)
             """Those for the information, unless they are those of the rounds."""
             order = SectionOrder(self._rows, self._scratch)
             self._prepare_exchange(order)
@@ -370,10 +369,11 @@ class SharesArithmetic(ABC):
         for number, rows, values in order.blocks(self._block.columns, self._block.holdout_columns):
             tile = round_columns(values, rows.n_rows, scale, random)
             self._own.append(rows, tile)
-            if self._job.inference:
-                self._fine.append(rows, round_columns(values, rows.n_rows, FINE_SCALE, random))
-            if self._information_scale is not None:
-                self._information.append(rows, round_columns(values, rows.n_rows, self._information_scale, random))
+            if self._scales is not None:
+                of_information, fine = self._scales
+                self._fine.append(rows, round_columns(values, rows.n_rows, fine, random))
+                if of_information != scale:
+                    self._information.append(rows, round_columns(values, rows.n_rows, of_information, random))
             self._use_own(number, rows, tile)
             report_progress(Stage.PREPARING, rows.end, self._rows.n_rows)
 

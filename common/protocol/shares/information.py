@@ -1,23 +1,24 @@
-"""The step of inference at a party: from shares of the final point to its shares of the Fisher information.
+"""A step of inference at a party: from shares of a point to its shares of the Fisher information.
 
-The step also gives shares of a gradient that is finer than those of the rounds.
+The step also gives shares of a gradient and a loss that are finer than those of the rounds.
 
 It is a round of its own after the last one, over all training rows, in blocks. For each block
 
 1. the parties exchange their columns under new masks, rounded more finely than for the rounds;
 2. from these they compute and exchange their parts of the masked scores, as in every round;
-3. with sample weights, the host opens its share of the slopes to the guest, which multiplies it by the weights;
+3. with sample weights, the host opens its shares of the slopes and of the entropies to the guest, which multiplies them
+   by the weights;
 4. each opens its shares of the slopes and of the residual under a mask, and rounds them;
 5. with sample weights, the host opens its share of the rounded residual to the guest, which multiplies it, too;
 6. each opens its rounded shares under other masks, and adds its products;
 7. the party with fewer columns opens its products of slopes and columns to the other one.
 
-`shares.information` has the mathematics. At the end, each party sends its shares of the information and of the gradient
-to the coordinator, masked by a stream that only the parties have, and without their low bits.
+`shares.information` has the mathematics. At the end, each party sends its shares of the three sums to the coordinator,
+masked by a stream that only the parties have, and without their low bits.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
@@ -46,7 +47,7 @@ from trilateral.common.shares.information import (
     masks_of_products,
     n_packed,
     scaled,
-    slope_shares,
+    wide_shares,
 )
 from trilateral.common.shares.keys import Purpose
 from trilateral.common.shares.layout import BLOCK_ROWS, GROUP, ROWS, pad
@@ -109,7 +110,7 @@ class InformationPlan:
     def n_sums(self) -> int:
         """Numbers that each party sends to the coordinator."""
         n_columns = self.n_host + self.n_guest
-        return n_packed(n_columns) + n_columns
+        return n_packed(n_columns) + n_columns + 1
 
     @cached_property
     def block_rows(self) -> int:
@@ -138,14 +139,15 @@ class InformationPlan:
         return RowRange(first, min(self.block_rows, self.n_rows - first))
 
     @property
-    def drop(self) -> int:
-        """How many low bits of the sums of the information the parties drop."""
-        return self.slopes.drop(self.n_rows)
+    def drops(self) -> tuple[int, int, int]:
+        """How many low bits the parties drop of the sums of `parts_of`."""
+        slopes, n_rows = self.slopes, self.n_rows
+        return slopes.drop(n_rows), slopes.gradient_drop(n_rows), slopes.entropy_drop(n_rows)
 
-    @property
-    def gradient_drop(self) -> int:
-        """How many low bits of the sums of the gradient the parties drop."""
-        return self.slopes.gradient_drop(self.n_rows)
+
+def parts_of(sums: Information) -> tuple[ElementVector, ElementVector, ElementVector]:
+    """Return the sums in the order in which a party sends them: the information, the gradient, and the entropy."""
+    return sums.packed(), sums.joint_gradient(), sums.entropy
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +172,7 @@ class InformationStep:
         plan: see `InformationPlan`.
         work: this party's keys and its shares of the point.
         read: returns this party's tables of some rows.
-        read_fine: returns its own columns of some rows, multiplied by FINE_SCALE and rounded.
+        read_fine: returns its own columns of some rows, multiplied by `SlopeFormat.fine_scale` and rounded.
         read_information: the same, multiplied by `SlopeFormat.column_scale`.
         peer: the other party.
         mask_key: of the streams of the attempt that only the parties have.
@@ -216,8 +218,8 @@ class InformationStep:
         }
         """What this party receives: elements of a row by kind."""
         if work.fmt.weighted and role is Role.GUEST:
-            self._columns |= {Kind.UNWEIGHTED_SLOPES: 1, Kind.UNWEIGHTED_RESIDUAL: 1}
-        self._columns |= {Kind.MASKED_SLOPES: 2, Kind.ROUNDED_SLOPES: 1, Kind.ROUNDED_RESIDUAL: 1}
+            self._columns |= {Kind.UNWEIGHTED_SLOPES: 2, Kind.UNWEIGHTED_RESIDUAL: 1}
+        self._columns |= {Kind.MASKED_SLOPES: 2, Kind.ROUNDED_SLOPES: 2}
         if role is not plan.opener:
             self._columns[Kind.SLOPE_COLUMNS] = plan.n_opened
 
@@ -304,44 +306,54 @@ class InformationStep:
         n_columns = plan.n_host, plan.n_guest
         dealt = DealtSlopes.of(slopes, role, key, corrections, rows.first, n_rows, n_columns)
         masks = Masks.of(slopes, role, key, rows.first, n_rows)
-        slope, residual, digest = slope_shares(slopes, role, dealt, z)
+        wide = wide_shares(slopes, role, dealt, z)
         if tables.signs is not None:
             # 1/2 - y = q / 2.
             signs = tables.signs.astype(np.int64).view(np.uint64)
-            residual += signs.reshape(-1, GROUP) << np.uint64(slopes.residual_wide - 1)
-        slope = yield from self._weigh(Kind.UNWEIGHTED_SLOPES, tables, slope, dealt, masks)
-        own = np.stack([slope + masks.e, residual + masks.e_d], axis=1)
+            np.add(wide.residual, signs.reshape(-1, GROUP) << np.uint64(slopes.residual_wide - 1), out=wide.residual)
+        shares = [wide.slope, wide.entropy]
+        slope, entropy = yield from self._weigh(
+            Kind.UNWEIGHTED_SLOPES, tables, shares, dealt.weighted[:2], masks.unweighted[:2]
+        )
+        np.add(sums.entropy, entropy.sum(dtype=np.uint64), out=sums.entropy)
+        own = np.empty((n_rows // GROUP, 2, GROUP), np.uint64)
+        np.add(slope, masks.e, out=own[:, 0])
+        np.add(wide.residual, masks.e_d, out=own[:, 1])
         own += np.uint64(OFFSET if role is Role.HOST else 0)
-        yield self._piece(Kind.MASKED_SLOPES, rows, own, digest)
+        yield self._piece(Kind.MASKED_SLOPES, rows, own, wide.digest)
         answer = yield Kind.MASKED_SLOPES
-        if answer.digest != digest:
+        if answer.digest != wide.digest:
             raise ProtocolError(
                 f"the {role} and the {self._peer} have computed different integers from the same scores: install the"
                 " same release of trilateral at both, and run `trilateral check` on both machines"
             )
         m = own + answer.elements.reshape(own.shape)
-        own = dealt.slopes.share(role, m[:, 0], slopes.cut) - masks.g
-        yield self._piece(Kind.ROUNDED_SLOPES, rows, own)
         residual = dealt.residual.share(role, m[:, 1], slopes.residual_cut)
-        residual = yield from self._weigh(Kind.UNWEIGHTED_RESIDUAL, tables, residual, dealt, masks)
-        own_residual = residual - masks.g_d
-        yield self._piece(Kind.ROUNDED_RESIDUAL, rows, own_residual)
-        h = own + (yield Kind.ROUNDED_SLOPES).elements.reshape(-1, GROUP) + masks.g
-        d = own_residual + (yield Kind.ROUNDED_RESIDUAL).elements.reshape(-1, GROUP) + masks.g_d
-        kernels.add_products(columns.fine, d.ravel(), sums.gradient[role])
+        (residual,) = yield from self._weigh(
+            Kind.UNWEIGHTED_RESIDUAL, tables, [residual], dealt.weighted[2:], masks.unweighted[2:]
+        )
+        own = np.empty_like(m)
+        np.subtract(dealt.slopes.share(role, m[:, 0], slopes.cut), masks.g, out=own[:, 0])
+        np.subtract(residual, masks.g_d, out=own[:, 1])
+        yield self._piece(Kind.ROUNDED_SLOPES, rows, own)
+        o = own + (yield Kind.ROUNDED_SLOPES).elements.reshape(own.shape)
+        kernels.add_products(columns.fine, (o[:, 1] + masks.g_d).ravel(), sums.gradient[role])
         kernels.add_products(columns.fine_peers, masks.g_d.ravel(), sums.gradient[self._peer])
-        own_products, other_products = scaled(columns.own, h), scaled(columns.peers, masks.g)
+        own_products, other_products = scaled(columns.own, o[:, 0] + masks.g), scaled(columns.peers, masks.g)
         own_V, other_V = dealt.V[role], dealt.V[self._peer]
         add_block(columns.own, columns.D, own_products, own_V, sums.of(role))
         add_block(columns.peers, columns.peers, other_products, other_V, sums.of(self._peer))
+        Y, V = (own_products, own_V) if role is plan.opener else (other_products, other_V)
+        for number, part in enumerate(V):
+            Y[number] += part
         if role is plan.opener:
             M = masks_of_products(key, rows.first, n_rows, plan.n_opened)
             add_cross(columns.peers, M, sums, plan.opener)
-            yield self._piece(Kind.SLOPE_COLUMNS, rows, own_products + own_V - M)
+            Y -= M
+            yield self._piece(Kind.SLOPE_COLUMNS, rows, Y)
             return
-        theirs = other_products + other_V
-        opened = (yield Kind.SLOPE_COLUMNS).elements.reshape(theirs.shape)
-        add_cross(columns.own, theirs + opened, sums, plan.opener)
+        Y += (yield Kind.SLOPE_COLUMNS).elements.reshape(Y.shape)
+        add_cross(columns.own, Y, sums, plan.opener)
 
     def _score(
         self, tables: BlockTables
@@ -366,29 +378,36 @@ class InformationStep:
         return _Columns(fine, fine_peers, own, D, peers), z + (yield Kind.MASKED_SCORES).elements
 
     def _weigh(
-        self, kind: Kind, tables: BlockTables, share: Elements, dealt: DealtSlopes, masks: Masks
-    ) -> Generator["Envelope | Kind", ElementPiece, Elements]:
-        """Return this party's share of c times a value, or of the value itself without sample weights.
+        self,
+        kind: Kind,
+        tables: BlockTables,
+        shares: Sequence[Elements],
+        products: Sequence[Elements],
+        masks: Sequence[Elements],
+    ) -> Generator["Envelope | Kind", ElementPiece, Sequence[Elements]]:
+        """Return this party's shares of c times some values, or of the values themselves without sample weights.
 
         Args:
-            kind: of the piece in which the host opens its share of the value under a mask.
+            kind: of the piece in which the host opens its shares under masks.
             tables: of the block.
-            share: this party's share of the value.
-            dealt: of the block.
-            masks: of the block.
+            shares: this party's shares of the values.
+            products: this party's shares of the products of the masks with those of the weights.
+            masks: at the host, those of its shares.
         """
-        if dealt.weighted is None:
-            return share
-        weights = tables.weights
-        if weights is None:
+        if not products:
+            return shares
+        if tables.weights is None:
             raise RuntimeError("a table without sample weights")
-        c, number = weights.reshape(-1, GROUP), 0 if kind is Kind.UNWEIGHTED_SLOPES else 1
-        if masks.unweighted is not None:
-            mask = masks.unweighted[number]
-            yield self._piece(kind, tables.rows, share - mask)
-            return c * mask + dealt.weighted[number]
-        opened = (yield kind).elements.reshape(-1, GROUP)
-        return c * (share + opened) + dealt.weighted[number]
+        c = tables.weights.reshape(-1, GROUP)
+        if masks:
+            opened = [share - mask for share, mask in zip(shares, masks, strict=True)]
+            yield self._piece(kind, tables.rows, np.stack(opened, axis=1))
+            return [c * mask + product for mask, product in zip(masks, products, strict=True)]
+        opened_by_host = (yield kind).elements.reshape(-1, len(shares), GROUP)
+        return [
+            c * (share + opened_by_host[:, number]) + product
+            for number, (share, product) in enumerate(zip(shares, products, strict=True))
+        ]
 
     def _piece(self, kind: Kind, rows: RowRange, elements: Elements, digest: bytes = b"") -> Envelope:
         piece = ElementPiece(self._key, kind, rows.first, self._plan.rows.n_rows, rows.n_rows, elements.ravel(), digest)
@@ -398,7 +417,7 @@ class InformationStep:
         plan = self._plan
         masks = kernels.stream(self._mask_key, Purpose.SUMS, 0, pad(plan.n_sums), 1)[: plan.n_sums]
         parts, first = [], 0
-        for share, bits in ((self._sums.packed(), plan.drop), (self._sums.joint_gradient(), plan.gradient_drop)):
+        for share, bits in zip(parts_of(self._sums), plan.drops, strict=True):
             mask = masks[first : first + len(share)]
             parts.append(cut_share(share, mask, bits, subtract=self._work.role is Role.GUEST))
             first += len(share)

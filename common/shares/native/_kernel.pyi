@@ -66,6 +66,7 @@ def add_waves(
     level: int,
     slope: Buffer,
     residual: Buffer,
+    entropy: Buffer,
     digest: Buffer,
     coef: Buffer,
     table: Buffer,

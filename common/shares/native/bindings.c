@@ -279,31 +279,33 @@ static PyObject *kernel_deal_waves(PyObject *self, PyObject *args) {
 }
 
 static PyObject *kernel_add_waves(PyObject *self, PyObject *args) {
-    struct call call = {.n_buffers = 8};
+    struct call call = {.n_buffers = 9};
     const struct level *level;
     struct slopes f = {0};
     uint64_t digest[8] = {0};
     int number;
     (void)self;
-    if (!PyArg_ParseTuple(args, "iw*w*w*y*y*y*y*y*", &number, BUFFER(0), BUFFER(1), BUFFER(2), BUFFER(3), BUFFER(4),
-                          BUFFER(5), BUFFER(6), BUFFER(7)))
+    if (!PyArg_ParseTuple(args, "iw*w*w*w*y*y*y*y*y*", &number, BUFFER(0), BUFFER(1), BUFFER(2), BUFFER(3), BUFFER(4),
+                          BUFFER(5), BUFFER(6), BUFFER(7), BUFFER(8)))
         return NULL;
-    if (!(level = level_of(number)) || !read_table(&call, 4, &f)) return finish(&call);
-    const int64_t count = words(&call, 3), rows = words(&call, 5), K = count / 2;
-    int good = count >= 2 && count % 2 == 0 && K <= MAX_TERMS && rows >= 0 && good_rows(0, rows) && words(&call, 0) == rows &&
-               words(&call, 1) == rows && words(&call, 2) == 8 && words(&call, 6) >= K * rows && words(&call, 7) >= K * rows;
-    f.terms = K, f.coef = DATA(3);
+    if (!(level = level_of(number)) || !read_table(&call, 5, &f)) return finish(&call);
+    const int64_t count = words(&call, 4), rows = words(&call, 6), K = count / 3;
+    int good = count >= 3 && count % 3 == 0 && K <= MAX_TERMS && rows >= 0 && good_rows(0, rows) && words(&call, 0) == rows &&
+               words(&call, 1) == rows && words(&call, 2) == rows && words(&call, 3) == 8 && words(&call, 7) >= K * rows &&
+               words(&call, 8) >= K * rows;
+    f.terms = K, f.coef = DATA(4);
     for (int64_t k = 0; good && k < count; k++) good = f.coef[k] >= -INT32_MAX && f.coef[k] <= INT32_MAX;
     if (!require(good, "add_waves: sizes do not match")) return finish(&call);
-    Py_BEGIN_ALLOW_THREADS level->add_waves(&f, DATA(5), rows, DATA(6), DATA(7), DATA(0), DATA(1), digest);
-    Py_END_ALLOW_THREADS memcpy(DATA(2), digest, sizeof digest);
+    Py_BEGIN_ALLOW_THREADS level->add_waves(&f, DATA(6), rows, DATA(7), DATA(8), DATA(0), DATA(1), DATA(2), digest);
+    Py_END_ALLOW_THREADS memcpy(DATA(3), digest, sizeof digest);
     finish(&call);
     Py_RETURN_NONE;
 }
 
 static PyMethodDef methods[] = {
     {"deal_waves", kernel_deal_waves, METH_VARARGS, "deal_waves(level, even, odd, r, table, n_terms, cut)"},
-    {"add_waves", kernel_add_waves, METH_VARARGS, "add_waves(level, slope, residual, digest, coef, table, z, even, odd)"},
+    {"add_waves", kernel_add_waves, METH_VARARGS, 
+     "add_waves(level, slope, residual, entropy, digest, coef, table, z, even, odd)"},
     {"stream", kernel_stream, METH_VARARGS, "stream(level, out, key, purpose, first_row, n_columns)"},
     {"mask", kernel_mask, METH_VARARGS, "mask(level, out, table, key, purpose, first_row, n_columns)"},
     {"score_part", kernel_score_part, METH_VARARGS,

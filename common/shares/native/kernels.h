@@ -76,7 +76,7 @@ struct residual {
 /* The waves of the step of inference; see information.py. Values of a row lie in planes: (n_values, n_rows). */
 struct slopes {
     int64_t terms, wave_cut;     /* bits to drop from a dealt wave */
-    const int64_t *coef;         /* g_k, then b_k */
+    const int64_t *coef;         /* g_k, then b_k, then h_k */
     const int32_t *table;
 };
 
@@ -94,7 +94,7 @@ struct level {
                               const uint64_t *o, uint64_t *sums);
     void (*deal_waves)(const struct slopes *f, const uint64_t *r, int64_t rows, uint64_t *even, uint64_t *odd);
     void (*add_waves)(const struct slopes *f, const uint64_t *z, int64_t rows, const uint64_t *even, const uint64_t *odd,
-                      uint64_t *slope, uint64_t *residual, uint64_t *digest);
+                      uint64_t *slope, uint64_t *residual, uint64_t *entropy, uint64_t *digest);
 };
 
 extern const struct level avx2_level, avx512_level;

@@ -352,9 +352,10 @@ static void deal_waves(const struct slopes *f, const uint64_t *r, int64_t rows, 
     }
 }
 
-/* slope += sum_k g_k cos k(z - r), residual += sum_k b_k sin k(z - r), from the shares of the waves of r. */
+/* slope += sum_k g_k cos k(z - r), entropy += sum_k h_k cos k(z - r), residual += sum_k b_k sin k(z - r), from the shares
+ * of the waves of r. */
 static void add_waves(const struct slopes *f, const uint64_t *z, int64_t rows, const uint64_t *even, const uint64_t *odd,
-                      uint64_t *slope, uint64_t *residual, uint64_t *digest) {
+                      uint64_t *slope, uint64_t *residual, uint64_t *entropy, uint64_t *digest) {
     int64_t cos[BATCH] ALIGNED, sin[BATCH] ALIGNED;
     const signed_lanes half = half_of(WAVE_BITS);
     for (int64_t batch = 0; batch < rows; batch += BATCH) {
@@ -362,14 +363,15 @@ static void add_waves(const struct slopes *f, const uint64_t *z, int64_t rows, c
         first_waves(f->table, z + batch, some, cos, sin);
         for (int64_t i = 0; i < some; i += STEP) {
             struct waves w;
-            lanes s[2], d[2], hash[2];
+            lanes s[2], d[2], e[2], hash[2];
             begin_waves(&w, cos + i, sin + i);
             BOTH {
                 const int64_t at = batch + i + v * LANES;
-                s[v] = LOAD(slope + at), d[v] = LOAD(residual + at), hash[v] = LOAD(z + at);
+                s[v] = LOAD(slope + at), d[v] = LOAD(residual + at), e[v] = LOAD(entropy + at), hash[v] = LOAD(z + at);
             }
             for (int64_t k = 0;;) {
                 const signed_lanes g = SPREAD_SIGNED(f->coef[k]), b = SPREAD_SIGNED(f->coef[f->terms + k]);
+                const signed_lanes h = SPREAD_SIGNED(f->coef[2 * f->terms + k]);
                 BOTH {
                     const int64_t at = k * rows + batch + i + v * LANES;
                     const lanes cos_r = LOAD(even + at), sin_r = LOAD(odd + at);
@@ -381,6 +383,10 @@ static void add_waves(const struct slopes *f, const uint64_t *z, int64_t rows, c
                     by_sin = -(lanes)((MUL32(w.cos[v], b) + half) >> WAVE_BITS);
                     d[v] += by_cos * cos_r + by_sin * sin_r;
                     hash[v] = (hash[v] << 13 | hash[v] >> 51) + (by_cos + (by_sin << 32));
+                    by_cos = (lanes)((MUL32(w.cos[v], h) + half) >> WAVE_BITS);
+                    by_sin = (lanes)((MUL32(w.sin[v], h) + half) >> WAVE_BITS);
+                    e[v] += by_cos * cos_r + by_sin * sin_r;
+                    hash[v] = (hash[v] << 13 | hash[v] >> 51) + (by_cos + (by_sin << 32));
                 }
                 if (++k == f->terms) break;
                 next_waves(&w);
@@ -390,6 +396,7 @@ static void add_waves(const struct slopes *f, const uint64_t *z, int64_t rows, c
                 uint64_t *of_group = digest + v * LANES % 8;
                 STORE(slope + at, s[v]);
                 STORE(residual + at, d[v]);
+                STORE(entropy + at, e[v]);
                 STORE(of_group, LOAD(of_group) * DIGEST_FACTOR + hash[v]);
             }
         }

@@ -152,10 +152,12 @@ def add_waves(
     odd: ElementVector,
     slope: ElementVector,
     residual: ElementVector,
+    entropy: ElementVector,
 ) -> bytes:
     """See `kernels.add_waves`."""
     digest = np.empty(8, np.uint64)
-    _kernel.add_waves(shares_level(), slope, residual, digest, coef, wave_table(), _plain(z), _plain(even), _plain(odd))
+    tables = coef, wave_table(), _plain(z), _plain(even), _plain(odd)
+    _kernel.add_waves(shares_level(), slope, residual, entropy, digest, *tables)
     return digest.tobytes()
 
 

@@ -159,9 +159,11 @@ def test_the_last_step_leads_to_the_minimum_of_a_quadratic_and_no_step_leads_far
     X, slopes = columns(), np.full(N_ROWS, 0.2)
     F = X.T @ (X * slopes[:, np.newaxis])
     away = np.array([0.01, -0.02, 0.005, 0.01])
-    step = newton_step(pack(F), F @ away)
-    assert step is not None
-    assert step == pytest.approx(away, rel=1e-9)
+    newton = newton_step(pack(F), F @ away)
+    assert newton is not None
+    assert newton.step == pytest.approx(away, rel=1e-9)
+    assert newton.shift == pytest.approx(np.std(X @ away), rel=0.1)
+    assert not newton.is_exact
     assert newton_step(pack(F), F @ (10 * away)) is None
 
 

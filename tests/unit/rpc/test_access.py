@@ -139,8 +139,6 @@ MAY_SEND = {
     ("coordinator", Kind.DEALT_SLOPES): {"host", "guest"},
     ("host", Kind.UNWEIGHTED_SLOPES): {"guest"},
     ("host", Kind.UNWEIGHTED_RESIDUAL): {"guest"},
-    ("host", Kind.ROUNDED_RESIDUAL): {"guest"},
-    ("guest", Kind.ROUNDED_RESIDUAL): {"host"},
     ("host", Kind.FINE_COLUMNS): {"guest"},
     ("guest", Kind.FINE_COLUMNS): {"host"},
     ("host", Kind.MASKED_SLOPES): {"guest"},

@@ -146,7 +146,7 @@ def test_any_scores_give_the_same_residual(level: int, drawn: list[int], fmt: Fo
 @pytest.mark.parametrize("n_rows", [16, 80, 160])
 def test_the_waves_of_inference_are_the_same(level: int, n_rows: int, max_score: int, weight_bits: int | None) -> None:
     slopes = SlopeFormat.of(Format.of(20_000, max_score, weight_bits), 20_000, 3)
-    K, values, n_values = slopes.fmt.n_terms, elements(n_rows), slopes.fmt.n_terms + 2
+    K, values, n_values = slopes.n_terms, elements(n_rows), slopes.n_terms + 2
     streams = [elements(n_rows * n_values, 1), elements(n_rows * n_values, 2)]
     by_numpy, by_kernel = [each.copy() for each in streams], [each.copy() for each in streams]
     reference.deal_waves(values, K, WAVE_BITS - slopes.wave_bits, *by_numpy)
@@ -155,7 +155,7 @@ def test_the_waves_of_inference_are_the_same(level: int, n_rows: int, max_score:
         same(expected, dealt)
         same(dealt[n_rows * K :], before[n_rows * K :])
 
-    one, two = ([elements(n_rows, 3), elements(n_rows, 4)] for _ in range(2))
+    one, two = ([elements(n_rows, 3), elements(n_rows, 4), elements(n_rows, 5)] for _ in range(2))
     a = reference.add_waves(values, slopes.kernel_coef, *streams, *one)
     b = operations.add_waves(values, slopes.kernel_coef, *streams, *two)
     assert a == b
@@ -165,12 +165,12 @@ def test_the_waves_of_inference_are_the_same(level: int, n_rows: int, max_score:
 
 def test_coefficients_of_more_than_31_bits_are_refused(level: int) -> None:
     call = calls()["add_waves"]
-    call.arguments[3][1] = 2**31
+    call.arguments[4][1] = 2**31
     with pytest.raises(ValueError, match="add_waves"):
         call.function(level, *call.arguments)
 
 
-@pytest.mark.parametrize(("name", "which"), [("deal_waves", 0), ("deal_waves", 1), ("add_waves", 6), ("add_waves", 7)])
+@pytest.mark.parametrize(("name", "which"), [("deal_waves", 0), ("deal_waves", 1), ("add_waves", 7), ("add_waves", 8)])
 def test_streams_without_all_waves_are_refused(level: int, name: str, which: int) -> None:
     call = calls()[name]
     call.arguments[which] = call.arguments[which][:-1]
@@ -246,8 +246,16 @@ def calls() -> dict[str, Call]:
         "deal_waves": Call(_kernel.deal_waves, [some(n * a), some(n * a), some(n), table, a, 4], (2, 3), ()),
         "add_waves": Call(
             _kernel.add_waves,
-            [some(n), some(n), some(8), some(2 * a).view(np.int64), table, some(n), some(n * a), some(n * a)],
-            (0, 1, 2, 4, 5),
+            [
+                *(some(n) for _ in range(3)),
+                some(8),
+                some(3 * a).view(np.int64),
+                table,
+                some(n),
+                some(n * a),
+                some(n * a),
+            ],
+            (0, 1, 2, 3, 5, 6),
             (),
         ),
     }
