@@ -68,8 +68,8 @@ def separated_by(features: str) -> str:
 
 OF_BOTH = (
     "columns of the host and of the guest almost depend on each other: either they say nearly the same (collinearity),"
-    " so leave out a feature that both have; or they separate labels together"
-    f" ({SEPARATION}), and {_NO_MAXIMUM}; {_WAY_OUT}"
+    f" so leave out a feature that both have; or features of one or both separate labels ({SEPARATION}), and"
+    f" {_NO_MAXIMUM}; {_WAY_OUT}"
 )
 
 
@@ -97,7 +97,8 @@ def warnings_of(
     beyond = [party for party in PARTIES if Sign.BEYOND in signs[party]]
     uncertain = [party for party in PARTIES if Sign.UNCERTAIN in signs[party]]
     if depends:
-        if beyond or uncertain:
+        # Large parts of both cancel if the columns say the same, and add up if they separate labels.
+        if beyond or uncertain or all(Sign.WIDE in each for each in signs.values()):
             found.append(OF_BOTH)
         beyond = []
     elif not is_known:

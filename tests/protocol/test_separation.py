@@ -87,6 +87,16 @@ def separated_together(n_rows: int) -> Case:
     return Case(frames, np.where(u > 0.2, 1.0, -1.0)[apart])
 
 
+def flagged_by_both(n_rows: int) -> Case:
+    """Rows with the flags of both parties are positive, those with none negative, and the others overlap."""
+    case, rng = noisy(n_rows), np.random.default_rng(1)
+    flags = {party: rng.random(n_rows) < 0.3 for party in PARTIES}
+    for party, flag in flags.items():
+        case.frames[party]["flag"] = flag.astype(float)
+    n_flags = sum(flag.astype(int) for flag in flags.values())
+    return Case(case.frames, np.select([n_flags == 2, n_flags == 0], [1.0, -1.0], case.labels))
+
+
 SEPARATED = {
     **{f"a number of the {party}": with_separating_number(party, 500) for party in PARTIES},
     **{f"the label as a feature of the {party}": with_label_as_feature(party, 500) for party in PARTIES},
@@ -94,6 +104,7 @@ SEPARATED = {
     **{f"a category of the {party}": with_separating_category(party, 3000) for party in PARTIES},
     **{f"a rare category of the {party}": with_separating_category(party, 1500, share=0.02) for party in PARTIES},
     "a combination of both": separated_together(500),
+    "flags of both": flagged_by_both(1500),
 }
 
 
