@@ -15,8 +15,8 @@ condition_without_whitening    the same on columns that are standardised and not
 seconds                        from the request until both parties have written their part of the model
 seconds_rounds                 the part of these seconds in which the rounds ran
 bytes                          all vectors that any process has sent, in total and by kind
-inference                      with --inference, the seconds of that step at the coordinator, and the largest relative
-                               error of a standard error, against the inverse of X'WX on the joined columns
+inference                      with --inference, the seconds of each of its steps at the coordinator, and the largest
+                               relative error of a standard error, against the inverse of X'WX on the joined columns
 scikit_learn                   the model, compared with scikit-learn's on the same rows: see benchmarks/optimum.py
 
 With --profile, it prints instead when each step before the first round and after the last one began and how long it
@@ -126,7 +126,7 @@ def measure(job: JobConfig, folder: Path | None) -> dict[str, Any]:
 
 
 def _inference(training: Training, joined: JoinedTable) -> dict[str, Any]:
-    """Return how long the step of inference took, and how exact it is."""
+    """Return how long the steps of inference took, and how exact they are."""
     X = joined.columns
     information = X.T @ (X * slope(X @ training.coef)[:, np.newaxis])
     exact = np.asarray(np.linalg.inv(information), dtype=np.float64)
@@ -136,10 +136,13 @@ def _inference(training: Training, joined: JoinedTable) -> dict[str, Any]:
         wanted = infer(steps, training.coef[part], pack(exact[part, part]), [])
         assert found is not None
         errors += [found.terms[name].std_error / each.std_error - 1 for name, each in wanted.terms.items()]
-    seconds = [line["seconds"]["all"] for line in training.histories[Role.COORDINATOR]]
+    lines = training.histories[Role.COORDINATOR]
+    seconds = [line["seconds"]["all"] for line in lines]
+    # Each round of lbfgs is an epoch of its own, and a step is none.
+    n_steps = len(lines) - max(line["epoch"] for line in lines)
     return {
-        "seconds": seconds[-1],
-        "seconds_of_another_round": float(np.median(seconds[1:-1])),
+        "seconds_of_steps": seconds[-n_steps:],
+        "seconds_of_another_round": float(np.median(seconds[1:-n_steps])),
         "largest_error": float(np.abs(errors).max()),
     }
 

@@ -329,7 +329,7 @@ def _compared(each: ComparedPenalty) -> str:
         figures += f"; mean AUC {each.auc:.6f}, standard error {each.auc_error:.6f}"
     chosen = "; chosen" if each.is_chosen else ""
     return (
-        f"l1 {each.l1:.4g}, l2 {each.l2:.4g}: {_COMPARED} {figures}; {each.n_terms:.3g} columns have a weight{chosen}"
+        f"l1 {each.l1:.4g}, l2 {each.l2:.4g}: {_COMPARED} {figures}; columns with a weight: {each.n_terms:.3g}{chosen}"
     )
 
 

@@ -39,6 +39,8 @@ class RoundPlan:
     """w_e - w_k, if the hold-out rows are to be evaluated at w_e; else None."""
     information: bool = False
     """Whether the round asks for the Fisher information and a finer gradient at w_k, and for nothing else."""
+    is_last: bool = False
+    """Whether the search is expected to end after the round. Nothing depends on it but what is prepared ahead."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +121,8 @@ class Probe:
     evaluate: FloatVector | None = None
     """w_e, a point to evaluate on the hold-out rows."""
     information: bool = False
+    is_last: bool = False
+    """See `RoundPlan.is_last`."""
 
     @property
     def points(self) -> list[FloatVector]:

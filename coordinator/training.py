@@ -175,6 +175,7 @@ class Training:
             reached=probe.reached,
             evaluate_at=None if probe.evaluate is None else probe.evaluate - self._position,
             information=probe.information,
+            is_last=probe.is_last and self._job.classes is None,
         )
         return self._plan
 

@@ -10,7 +10,7 @@ import numpy as np
 from trilateral.common.base.arrays import ElementVector
 from trilateral.common.base.errors import DataError, ProtocolError
 from trilateral.common.base.roles import Role
-from trilateral.common.protocol.binning import Counts, FineBins, choose_groups, sum_groups
+from trilateral.common.protocol.binning import Counts, FineBins, find_groups, sum_groups
 from trilateral.common.protocol.ids import NONCE_BYTES, check_id_digest, id_digest
 from trilateral.common.protocol.messages import (
     BinSizes,
@@ -168,5 +168,5 @@ class GuestBins(BinsMachine):
         yield Envelope(Role.COORDINATOR, Finished())
 
     def _merge(self, fine: FineBins, n_positive: Counts) -> MergedColumn:
-        groups = choose_groups(fine, n_positive, self._release.rule)
+        groups = find_groups(fine, n_positive, self._release.rule)
         return MergedColumn(tuple(groups), tuple(sum_groups(n_positive, groups).tolist()))

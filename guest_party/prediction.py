@@ -6,7 +6,7 @@ All intermediate data are in a folder on disk, so that memory is bounded for any
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +26,11 @@ from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.alignment.guest_session import CommonShard
+from trilateral.common.data.model import score_origin
 from trilateral.common.data.model.distributions import ShiftCounter, describe_shift
 from trilateral.common.data.model.model_file import PartyModel, check_half, load_model
 from trilateral.common.data.model.reasons import NONE, Places, Reasons, check_one_score, reason_columns
+from trilateral.common.data.model.score_columns import clash_of, reason_headers
 from trilateral.common.data.model.scoring import score_table
 from trilateral.common.data.model.spool import ScoredRows, ScoredShards
 from trilateral.common.data.party_data import describe_left_out
@@ -46,7 +48,7 @@ from trilateral.common.rpc.codec import MAX_TOTAL, PREDICTION_BYTES
 from trilateral.common.scratch.folders import SCRATCH, scratch_folder
 from trilateral.common.scratch.space import ScratchSpace
 from trilateral.guest_party.alignment import GuestAlignments, OnStage, Stage
-from trilateral.guest_party.reasons import check_labels, check_n_reasons, read_codes, reason_headers
+from trilateral.guest_party.reasons import check_labels, check_n_reasons, read_codes
 from trilateral.guest_party.score_file import ROW_BYTES, ScoreFiles, figures_of, score_files
 
 Response = TypeVar("Response", bound=Message)
@@ -123,16 +125,16 @@ async def predict(
     _check_files(plan, table)
     model = load_model(JobFolder(config.state, plan.job).find_model())
     check_half(model, Role.GUEST, plan.job, model.run_id)
+    _check_names(plan, table, model)
     about = {
-        "trilateral.job": model.job.name,
-        "trilateral.run_id": model.run_id,
+        score_origin.JOB: model.job.name,
+        score_origin.RUN: model.run_id,
         "trilateral.calibration": model.calibration_summary or "",
     }
     missing = None if plan.aligned else plan.missing
     # The files are opened first: scores that cannot be written would count as given all the same.
     named = reason_headers(plan.n_reasons, plan.n_host_reasons)
     schema = {**figures_of(model).schema, **dict.fromkeys(named, pa.string())}
-    _check_names(plan, table, schema)
     with score_files(plan.out, missing, about, table.id_columns, schema) as files:
         await first_contact(host, Role.GUEST, config.limits)
         try:
@@ -163,13 +165,10 @@ def _on_disk(path: Path, dtype: type[np.generic], shape: tuple[int, ...]) -> Any
     return np.memmap(path, dtype, "r+", shape=shape)
 
 
-def _check_names(plan: PredictionPlan, table: DatasetConfig, schema: Mapping[str, pa.DataType]) -> None:
-    clash = sorted(schema.keys() & set(table.id_columns)) if len(table.id_columns) > 1 else []
-    if clash:
-        raise ConfigError(
-            f"datasets.{plan.dataset}: `id` names a column {clash[0]!r}, as one of the figures in {plan.out.name} is "
-            "called: rename the column"
-        )
+def _check_names(plan: PredictionPlan, table: DatasetConfig, model: PartyModel) -> None:
+    clash = clash_of(table.id_columns, None if model.classes is None else model.classes.names)
+    if clash is not None:
+        raise ConfigError(f"datasets.{plan.dataset}: {clash}")
 
 
 def _check_files(plan: PredictionPlan, table: DatasetConfig) -> None:

@@ -19,12 +19,6 @@ def check_n_reasons(n_reasons: int, n_host_reasons: int) -> None:
             raise ConfigError(f"{name}: expected 0 to {MAX_REASONS}, not {count}")
 
 
-def reason_headers(n_reasons: int, n_host_reasons: int) -> list[str]:
-    """Return the names of the columns that hold the reasons of a row."""
-    counts = (("reason", n_reasons), ("host_reason", n_host_reasons))
-    return [f"{name}_{place}" for name, count in counts for place in range(1, count + 1)]
-
-
 def check_labels(labels: Sequence[str]) -> tuple[str, ...]:
     """Return the host's labels.
 

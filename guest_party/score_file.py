@@ -18,9 +18,11 @@ from trilateral.common.base.permissions import explain
 from trilateral.common.data.model.calibration import calibrate
 from trilateral.common.data.model.classes import class_probabilities
 from trilateral.common.data.model.model_file import PartyModel
+from trilateral.common.data.model.score_columns import CLASS, FIGURES, figures_of_classes
 from trilateral.common.data.tables.id_form import SEPARATOR
 
-FIGURES = {"score": pa.float64(), "probability": pa.float64()}
+TWO_VALUES: Mapping[str, pa.DataType] = dict.fromkeys(FIGURES, pa.float64())
+"""The columns beside the ID of a label with two values."""
 ROW_BYTES = 64
 """Bound of a row without its ID, for each model: two numbers of up to 24 characters, separators and quotes. The name of
 a class takes the place of less than one of the numbers."""
@@ -53,7 +55,7 @@ def figures_of(model: PartyModel) -> Figures:
         def of_rows(scores: FloatArray) -> list[pa.Array]:
             return [pa.array(scores), pa.array(calibrate(scores, calibration))]
 
-        return Figures(FIGURES, of_rows)
+        return Figures(TWO_VALUES, of_rows)
     names, mapped = classes.names, classes.calibration
 
     def of_classes(scores: FloatArray) -> list[pa.Array]:
@@ -61,8 +63,7 @@ def figures_of(model: PartyModel) -> Figures:
         likeliest = pa.array(names).take(pa.array(probabilities.argmax(axis=1)))
         return [likeliest, *map(pa.array, scores.T), *map(pa.array, probabilities.T)]
 
-    numbers = [f"{figure}_{name}" for figure in ("score", "probability") for name in names]
-    return Figures({"class": pa.string(), **dict.fromkeys(numbers, pa.float64())}, of_classes)
+    return Figures({CLASS: pa.string(), **dict.fromkeys(figures_of_classes(names), pa.float64())}, of_classes)
 
 
 class ScoreFiles:
@@ -126,7 +127,7 @@ def score_files(
     missing: Path | None,
     about: Mapping[str, str],
     id_columns: Sequence[str] = (),
-    figures: Mapping[str, pa.DataType] = FIGURES,
+    figures: Mapping[str, pa.DataType] = TWO_VALUES,
 ) -> Iterator[ScoreFiles]:
     """Open both files with mode 0600, and yield them. They get their names at the end unless there was an error.
 

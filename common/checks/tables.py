@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -14,7 +15,10 @@ from trilateral.common.config.dataset import DatasetConfig, LabelConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import UNLIMITED, ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
+from trilateral.common.data.features import Categories
 from trilateral.common.data.folds import decides_folds, make_folds
+from trilateral.common.data.model.score_columns import clash_of
+from trilateral.common.data.model.warm_start import warm_start
 from trilateral.common.data.party_data import (
     PreparedData,
     check_labels,
@@ -29,6 +33,7 @@ from trilateral.common.data.party_data import (
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.account import Account, training_equations
 from trilateral.common.jobs.bins_job import bins_of_job
+from trilateral.common.jobs.earlier_model import load_earlier
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.ledger import Entry, Ledger
 from trilateral.common.jobs.policy import (
@@ -83,8 +88,11 @@ def check_tables(config: ProcessConfig, job: JobConfig | None) -> Iterator[Findi
             yield from faults("policy", error)
         else:
             yield ok("policy", f"the policy permits the settings of the job {job.name}")
+    yield from _same_files(config)
     free = free_memory()
     for name in config.datasets:
+        if config.role is Role.GUEST:
+            yield from _column_names(f"datasets.{name}", config.datasets[name])
         with ScratchSpace.of(config).open() as scratch:
             yield from _check_table(config, name, job if job is not None and job.dataset == name else None, scratch)
         if scratch.peak_bytes:
@@ -96,6 +104,20 @@ def check_tables(config: ProcessConfig, job: JobConfig | None) -> Iterator[Findi
             f"reading took up to {peak_memory() / 2**20:,.0f} MiB and {free / 2**20:,.0f} MiB were free: a training "
             f"needs about {ROOM} times as much as reading",
         )
+
+
+def _same_files(config: ProcessConfig) -> Iterator[Finding]:
+    """Name the datasets that read one file: the limits over all jobs know a dataset by its name."""
+    names: dict[Path, list[str]] = {}
+    for name, dataset in config.datasets.items():
+        names.setdefault(dataset.path.resolve(), []).append(name)
+    for path, together in names.items():
+        if len(together) > 1:
+            yield note(
+                "datasets",
+                f"{', '.join(together)} read {path.name}: the ledger counts what each of them tells by itself, although"
+                " their rows are the same",
+            )
 
 
 def _check_name(config: ProcessConfig, job: JobConfig) -> Iterator[Finding]:
@@ -124,6 +146,11 @@ def _prepared(
     preprocessing = dataset.preprocessing
     if trial.task == "bins":  # It divides the columns itself, and needs no bins of an earlier job.
         preprocessing = preprocessing.model_copy(update={"binning": None})
+    elif preprocessing.binning is not None and preprocessing.binning.job == trial.name:
+        raise DataError(
+            f"`preprocessing.binning.job` names {trial.name}, the job itself: if the file is for `trilateral bins`, add"
+            " `task: bins` to it, and otherwise give the job another name"
+        )
     counted = None if preprocessing.binning is None else bins_of_job(config.state, preprocessing.binning)
     return make_party_data(table, preprocessing, trial, check, scratch, roles=table.split, folds=folds, counted=counted)
 
@@ -188,11 +215,12 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None, scratc
         lambda: account.check_training(
             training_equations(trial, (n_train, n_columns), 1, secrecy), account.max_equations(n_train, secrecy)
         ),
+        lambda: _check_start(config, trial, table, data),
     )
     for check_one in checks:
         try:
             check_one()
-        except (PolicyError, ConfigError) as error:
+        except (PolicyError, ConfigError, DataError) as error:
             is_allowed = False
             yield from _of(of, faults(subject, error, level))
     if is_allowed:
@@ -222,7 +250,30 @@ def _contents(subject: str, table: PartyTable, dataset: DatasetConfig) -> Iterat
     yield ok(subject, f"{dataset.path.name} has {_described(table, dataset.label)}")
     if repeated := describe_repeated(table.n_repeated, dataset):
         yield note(subject, repeated)
+    yield from _missing_categories(subject, table, dataset)
     yield from _fold_column(subject, table)
+
+
+def _missing_categories(subject: str, table: PartyTable, dataset: DatasetConfig) -> Iterator[Finding]:
+    """Say where categories are missing by the usual texts: `none` may be a category, such as no employment."""
+    if dataset.missing is not None or table.missing is None:
+        return
+    counts = {
+        name: np.count_nonzero(column.missing)
+        for name, column in table.features.columns.items()
+        if isinstance(column, Categories)
+    }
+    lacking = [f"{name!r} ({Counted(count):row|rows})" for name, count in counts.items() if count]
+    if lacking:
+        text = "an empty field is missing, and so are texts such as `none` and `NA`, unless `missing` names others"
+        yield note(subject, f"categories are missing in {', '.join(lacking)}: {text}")
+
+
+def _column_names(subject: str, dataset: DatasetConfig) -> Iterator[Finding]:
+    """Say whether predictions of the rows would be refused because of the names of the columns."""
+    clash = clash_of(dataset.id_columns, None if dataset.label is None else dataset.label.classes)
+    if clash is not None:
+        yield warning(f"{subject}.id", f"predictions are refused: {clash}")
 
 
 def _fold_column(subject: str, table: PartyTable) -> Iterator[Finding]:
@@ -250,7 +301,8 @@ def _rows(data: PreparedData, dataset: DatasetConfig, job: JobConfig) -> Iterato
     yield f"before alignment: {describe_split(data)} and {n_columns} training columns"
     if data.block.folds is not None:
         sizes = np.bincount(data.block.folds, minlength=job.folds or 0)
-        has = f"{len(sizes)} folds by {job.fold_by} have {sizes.min():,} to {sizes.max():,} training rows"
+        size = f"{sizes.max():,}" if sizes.min() == sizes.max() else f"{sizes.min():,} to {sizes.max():,}"
+        has = f"{len(sizes)} folds by {job.fold_by} have {size} training rows"
         yield f"before alignment: {has}"
     elif job.fold_by != "random":
         yield "the other party decides the folds of the job: here the seed draws them"
@@ -297,6 +349,13 @@ def _check_points(job: JobConfig, data: PreparedData, account: Account) -> None:
     n_points = scored_points(job, len(data.block.holdout_columns), account.role) + fold_points(job, account.role)
     if n_points:
         account.check_points(n_points, data.preprocessing.n_row_values, JOB)
+
+
+def _check_start(config: ProcessConfig, job: JobConfig, table: PartyTable, data: PreparedData) -> None:
+    if job.start_from is not None:
+        rows, _ = split_rows(len(table.ids), job, table.split)
+        model = load_earlier(config.state, config.role, job.start_from)
+        warm_start(model, table.features, rows, data.block.columns, intercept=data.preprocessing.intercept)
 
 
 def _check_ids(config: ProcessConfig, n_rows: int) -> Iterator[Finding]:

@@ -299,20 +299,49 @@ class ColumnPreprocessing(Settings):
         return limits
 
 
+Bounds = Annotated[list[FiniteFloat], Field(min_length=1, max_length=MAX_BINS - 1)]
+Group = Annotated[list[Annotated[str, Field(coerce_numbers_to_str=True)]], Field(min_length=1)]
+Groups = Annotated[list[Group], Field(min_length=1, max_length=MAX_BINS - 1)]
+
+
 class ColumnBinning(Settings):
     """How a column is divided into bins."""
 
-    method: Literal["supervised", "quantile", "width", "none"] = "supervised"
+    method: Literal["supervised", "quantile", "width", "none"] | Bounds | Groups = "supervised"
     """How numbers are divided: into bins whose share of positive rows rises or falls from bin to bin, with the largest
     information value (`supervised`); with equally many rows (`quantile`); or of equal width (`width`). `supervised`
-    merges categories as well. `none` leaves the column as it is."""
+    merges categories as well. `none` leaves the column as it is. In the settings of a single column, a list such as
+    `[25, 40, 60]` has the bounds between the bins, and one such as `[[north, east], [south]]` the categories of each
+    bin; all other categories are one bin."""
     max_bins: Annotated[int, Field(ge=2, le=MAX_BINS)] = 8
-    """The most bins of a column. Missing values have a further one."""
+    """The most bins of a column. Missing values have a further one. It has no effect on a column with a list."""
     min_share: Annotated[float, Field(ge=0, lt=0.5)] = 0.05
-    """The smallest share of the training rows in a bin. A smaller bin is merged with a neighbour."""
+    """The smallest share of the training rows in a bin. A smaller bin is merged with a neighbour. It has no effect on a
+    column with a list."""
     woe: bool = True
     """Whether the column becomes one number, the weight of evidence of its bin. Otherwise each bin but the largest has
     a term that is 1 in its rows."""
+
+    @model_validator(mode="after")
+    def _check_lists(self) -> "ColumnBinning":
+        if self.bounds is not None and any(low >= high for low, high in pairwise(self.bounds)):
+            raise ValueError("the bounds in `method` must be in ascending order, such as [25, 40, 60]")
+        named = [category for group in self.groups or [] for category in group]
+        if len(set(named)) < len(named):
+            raise ValueError("`method` names a category twice")
+        return self
+
+    @property
+    def bounds(self) -> list[float] | None:
+        """The bounds in `method`, if it has any."""
+        listed = self.method if isinstance(self.method, list) else []
+        return [each for each in listed if not isinstance(each, list)] or None
+
+    @property
+    def groups(self) -> list[list[str]] | None:
+        """The groups of categories in `method`, if it has any."""
+        listed = self.method if isinstance(self.method, list) else []
+        return [each for each in listed if isinstance(each, list)] or None
 
     @property
     def needs_labels(self) -> bool:
@@ -330,10 +359,21 @@ class BinningConfig(ColumnBinning):
     """Different settings for single columns, by name of the column. Options that are not given here keep the values set
     for all columns."""
 
+    @model_validator(mode="after")
+    def _check_method(self) -> "BinningConfig":
+        if isinstance(self.method, list):
+            raise ValueError("bounds and groups belong to one column: set `method` under `columns`")
+        return self
+
     def of_column(self, name: str) -> ColumnBinning:
         """Return the settings of a column: its own where given, those of all columns otherwise."""
         own = self.columns.get(name)
         return self if own is None else self.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
+
+    @property
+    def some_need_labels(self) -> bool:
+        """Whether the bins of some columns depend on the labels."""
+        return self.needs_labels or any(self.of_column(name).needs_labels for name in self.columns)
 
 
 class PreprocessingConfig(ColumnPreprocessing):
@@ -485,6 +525,8 @@ class DatasetConfig(Settings):
             own = self.preprocessing.columns.get(name)
             if own is not None and not own.suits_categories:
                 raise ValueError(f"`preprocessing.columns` names {name!r}, which is categorical: {FOR_CATEGORIES}")
+        if self.preprocessing.binning is not None:
+            self._check_binning(self.preprocessing.binning)
         for one, other in self.preprocessing.interactions:
             if one in self.categorical and other in self.categorical:
                 raise ValueError(
@@ -492,6 +534,29 @@ class DatasetConfig(Settings):
                     " must be a column of numbers"
                 )
         return self
+
+    def _check_binning(self, binning: BinningConfig) -> None:
+        if self.label is not None and binning.job is not None:
+            raise ValueError(
+                "`preprocessing.binning.job` is a setting of the host alone, because the guest has labels of its own:"
+                " remove it"
+            )
+        if self.label is not None and self.label.classes is not None and binning.some_need_labels:
+            raise ValueError(
+                "`preprocessing.binning` takes a label of two values, and `label.classes` names more: set `woe: false`,"
+                " and a `method` other than `supervised`"
+            )
+        for name, own in binning.columns.items():
+            if own.bounds is not None and name in self.categorical:
+                raise ValueError(
+                    f"`preprocessing.binning.columns` gives bounds to {name!r}, which is categorical: give it groups"
+                    " such as [[a, b], [c]], or set another `method`"
+                )
+            if own.groups is not None and name not in self.categorical:
+                raise ValueError(
+                    f"`preprocessing.binning.columns` gives groups to {name!r}, which is not in `categorical`: add it"
+                    " there, or give it bounds such as [25, 40, 60]"
+                )
 
     def _check_column(self, setting: str, column: str, features: list[str]) -> None:
         if column in self.id_columns:

@@ -90,21 +90,28 @@ class PenaltyPath(Settings):
 
 ProtocolName = Literal["paillier", "shares"]
 """How the parties compute together; see `JobConfig.protocol`."""
-PAILLIER_OPTIONS = ("key_bits", "cipher", "slots")
-"""Options of `JobConfig` that only the Paillier protocol has."""
-SHARES_OPTIONS = (
-    "max_score",
-    "inference",
-    "l1",
-    "folds",
-    "fold_by",
-    "choose",
-    "path",
-    "search",
-    "one_standard_error",
-    "classes",
+_NO_CIPHERTEXT = "`shares` has no ciphertexts"
+PAILLIER_OPTIONS = dict.fromkeys(("key_bits", "cipher", "slots"), _NO_CIPHERTEXT)
+"""Options of `JobConfig` that only the Paillier protocol has, and the reason."""
+_OWN_STEPS = (
+    "under `paillier` each party sees its own steps in each fit, and those of two fits differ by sums over a fold"
 )
-"""Options of `JobConfig` that only the protocol on shares has."""
+SHARES_OPTIONS = {
+    "max_score": "the loss of `paillier` is quadratic, whatever the scores are",
+    "inference": "the loss of `paillier` is not a likelihood, so there are no standard errors",
+    "l1": "under `paillier` each party sees its own steps, which would show which weights are 0",
+    "folds": _OWN_STEPS,
+    "fold_by": _OWN_STEPS,
+    "choose": _OWN_STEPS,
+    "path": _OWN_STEPS,
+    "search": _OWN_STEPS,
+    "one_standard_error": _OWN_STEPS,
+    "classes": "under `paillier` each class takes a job of its own, with a label of two values",
+}
+"""Options of `JobConfig` that only the protocol on shares has, and the reason."""
+
+Task = Literal["train", "bins"]
+"""What a job does; see `JobConfig.task`."""
 
 Algorithm = Annotated[Sgd | Sqn | Lbfgs, Field(discriminator="name")]
 
@@ -133,7 +140,7 @@ class JobConfig(Settings):
     protocol: ProtocolName = "paillier"
     """How the parties compute together. `paillier`, the paper's protocol, trains the Taylor form of the logistic loss
     on ciphertexts. `shares` trains the logistic loss itself on secret shares, in far less time."""
-    task: Literal["train", "bins"] = "train"
+    task: Task = "train"
     """What the job does: train a model, or only count the labels in the bins of the host's columns (`bins`), for which
     only `protocol: shares`, `holdout`, `seed` and `aligned` matter."""
     algorithm: Algorithm = Lbfgs()
@@ -285,6 +292,18 @@ class JobConfig(Settings):
             return options | {"tolerance": INFERENCE_TOLERANCE}
         return options
 
+    @model_validator(mode="before")
+    @classmethod
+    def _check_lists(cls, options: Any) -> Any:
+        """Say where several penalties belong, which other programs take as a list of strengths."""
+        for name in ("l1", "l2"):
+            if isinstance(options, dict) and isinstance(options.get(name), list | tuple):
+                raise ValueError(
+                    f"`{name}` is one number: to compare several penalties, set `folds`, and list them in `search`,"
+                    f" such as `search: [{{{name}: 0.1}}, {{{name}: 0.01}}]`"
+                )
+        return options
+
     @model_validator(mode="after")
     def _check(self) -> "JobConfig":
         if self.algorithm.name == "lbfgs" and self.batch != "all":
@@ -299,10 +318,12 @@ class JobConfig(Settings):
         if self.start_from == self.name:
             raise ValueError("`start_from` names the job itself: name an earlier job, or give this job another name")
         other, foreign = ("shares", SHARES_OPTIONS) if self.protocol == "paillier" else ("paillier", PAILLIER_OPTIONS)
-        for name in foreign:
+        for name, why in foreign.items():
             # The job that travels has all options. At its default, an option has no effect.
             if getattr(self, name) != JobConfig.model_fields[name].default:
-                raise ValueError(f"`{name}` belongs to `protocol: {other}`: remove it, or set that protocol")
+                raise ValueError(
+                    f"`{name}` belongs to `protocol: {other}`, because {why}: remove it, or set that protocol"
+                )
         if self.task == "bins" and self.protocol != "shares":
             raise ValueError("`task: bins` counts on secret shares: set `protocol: shares`")
         if self.inference:

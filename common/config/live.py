@@ -14,9 +14,9 @@ _LIVE_SECTIONS = ("policy", "datasets", "operators")
 _LIVE_OF_A_PEER = "fingerprint"
 _LIVE_ONLINE = "precompute"
 _LIVE_UI = ("clients", "allow_changes")
-_LABEL_VALUES = ("positive", "negative")
+_LABEL_VALUES = ("positive", "negative", "classes")
 HIDDEN = "(not shown)"
-"""Stands for the two values of a label, which no log or note may contain."""
+"""Stands for the values of a label, which no log or note may contain."""
 MAX_SHOWN = 200
 """Maximum characters of a value in a text."""
 

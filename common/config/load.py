@@ -11,7 +11,7 @@ import yaml
 
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.permissions import explain
-from trilateral.common.config.job import JobConfig
+from trilateral.common.config.job import JobConfig, Task
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.config.settings import Keys, Settings, SettingsT, faulty_keys, parse_settings
 
@@ -89,16 +89,19 @@ def overrides(config: ProcessConfig, environment: Mapping[str, str] | None = Non
     return {variable.keys: variable.name for variable in variables}
 
 
-def load_job(path: Path) -> JobConfig:
+def load_job(path: Path, *, task: Task | None = None) -> JobConfig:
     """Load a job.
 
     Args:
         path: the YAML file.
+        task: what the job does, whatever the file says; None for what the file says.
 
     Raises:
         ConfigError: the file cannot be read, or a setting is invalid; the text has one line for each such setting.
     """
     settings, lines = _read_mapping(path)
+    if task is not None:
+        settings["task"] = task
     return parse_settings(JobConfig, settings, str(path), lines=lines)
 
 

@@ -200,14 +200,27 @@ def _expectation(details: ErrorDetails) -> str | None:
 def _unknown_key(model: type[BaseModel], location: Sequence[str | int]) -> str:
     *parents, unknown = location
     models = [model]
+    outer: list[list[type[BaseModel]]] = []
     for key in parents:
+        outer.append(models)
         inner = [found for each in models if key in each.model_fields for found in _models(each.model_fields[str(key)])]
         # A key that is not a field is either a key of a dict or the tag of a union, which selects one of its members.
         tagged = [each for each in models if "name" in each.model_fields and each.model_fields["name"].default == key]
         models = inner or tagged or models
+    for depth in reversed(range(len(parents))):
+        if any(unknown in each.model_fields for each in outer[depth]):
+            place = ".".join(map(str, parents[:depth]))
+            return f"unknown key; it belongs {f'to {place}' if place else 'at the top level'}"
+    nested = {name for each in models for name, field in each.model_fields.items() if _has(field, unknown)}
+    if len(nested) == 1:
+        return f"unknown key; it belongs to {'.'.join([*map(str, parents), *nested])}"
     known = sorted({name for each in models for name in each.model_fields})
     close = difflib.get_close_matches(str(unknown), known, n=1, cutoff=0.7)
     return f"unknown key; did you mean {close[0]}?" if close else f"unknown key; valid keys are {', '.join(known)}"
+
+
+def _has(field: FieldInfo, key: str | int) -> bool:
+    return any(key in each.model_fields for each in _models(field))
 
 
 def _models(field: FieldInfo) -> list[type[BaseModel]]:

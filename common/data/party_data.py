@@ -145,7 +145,8 @@ def make_party_data(
     train, sets = split_rows(len(table.ids), job, roles)
     intercept = table.labels is not None and job.intercept
     _check_sizes(len(train), 1, job)  # How many features are left is not known yet.
-    labels = None if table.labels is None else table.labels[train]
+    # Bins know two labels. Those of several classes do not depend on labels, see `DatasetConfig`.
+    labels = None if table.labels is None or job.classes is not None else table.labels[train]
     preprocessing = Preprocessing.fit(
         table.features,
         config,

@@ -12,7 +12,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy
 from trilateral.common.jobs.ledger import MAX_COUNT, Ledger
-from trilateral.common.jobs.policy import JOB, inference_equations, refusal
+from trilateral.common.jobs.policy import JOB, refusal
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.bounds import max_curvature_draws
 from trilateral.common.protocol.label_secrecy import LabelSecrecy, told_by
@@ -182,11 +182,11 @@ def training_equations(
         n_peer_columns: number of the other party's training columns.
         secrecy: see `label_secrecy`.
     """
-    of_inference = inference_equations(job, n_peer_columns)
     if secrecy is not None:
-        return secrecy.n_equations(n_peer_columns) + of_inference
+        return secrecy.n_equations(n_peer_columns)
     if job.protocol == "shares":
         told = n_peer_columns * job.n_models + told_by(job, with_table=True)
+        of_inference = n_peer_columns * (n_peer_columns + 1) // 2 if job.inference else 0
         return max(told, job.folds or 0) + of_inference
     n_train, n_columns = shape
     n_batches = Batches.of(job, n_train).count

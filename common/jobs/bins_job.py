@@ -1,5 +1,6 @@
 """A party's work in a bins job beside the state machine: its fine bins, the ledger, and the file of the result."""
 
+import logging
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -17,8 +18,8 @@ from trilateral.common.data.preprocessing.bins import (
     Bin,
     BinnedColumn,
     FineColumn,
+    divide,
     fit_bins,
-    fit_fine,
     merge_rule,
 )
 from trilateral.common.data.preprocessing.reasons import ConstantError
@@ -28,14 +29,17 @@ from trilateral.common.jobs.account import Account
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.permission import Permission
 from trilateral.common.jobs.policy import check_sizes
-from trilateral.common.protocol.binning import MAX_FINE_BINS, FineBins, sum_groups
+from trilateral.common.protocol.binning import FineBins, sum_groups
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
 from trilateral.common.protocol.messages import BinsResult, CountsDue, MergedColumn
 from trilateral.common.protocol.row_roles import RoleVector
 from trilateral.common.protocol.shares.bins import BinsData, Release
 from trilateral.common.protocol.shares.counting import MAX_FINE
 
+log = logging.getLogger(__name__)
+
 NOT_RELEASED = "no counts, which the guest's policy.share_bin_counts keeps"
+ONE_BIN = "too few rows for two bins, by the guest's `min_share` and policy.min_bin_label_count"
 
 
 class BinsWork:
@@ -120,11 +124,12 @@ class BinsWork:
 
     def _fit_fine(self, table: PartyTable, train: Rows) -> None:
         for name, column in table.features.columns.items():
-            if self._binning.of_column(name).method == "none":
+            config = self._binning.of_column(name)
+            if config.method == "none":
                 self._left_out[name] = "`method: none`"
                 continue
             try:
-                self._fine.append(fit_fine(name, column[train], "quantile", MAX_FINE_BINS))
+                self._fine.append(divide(name, column[train], config))
             except ConstantError as error:
                 self._left_out[name] = str(error)
         n_fine = sum(len(each.bins.n_rows) for each in self._fine)
@@ -180,6 +185,9 @@ class BinsWork:
             self._left_out |= {fine.name: NOT_RELEASED for fine in self._fine}
             return
         for fine, merged in zip(self._fine, result.merged, strict=True):
+            if len(merged.n_positive) < 2:
+                self._left_out[fine.name] = ONE_BIN
+                continue
             try:
                 self._own.append(fine.merged(merged.groups, np.array(merged.n_positive), woe=True))
             except (ConstantError, ValueError) as error:
@@ -197,11 +205,31 @@ def _seen(fine: FineBins, merged: MergedColumn) -> HostColumn:
     return HostColumn(bins=bins)
 
 
+def _load(state: Path, name: str) -> BinsFile:
+    """Load what this party got to know in a bins job.
+
+    Raises:
+        DataError: there is no such job, or its file cannot be read. Other organisations read the text, so it does not
+            name the folder.
+    """
+    path = JobFolder(state, name).bins
+    if not path.exists():
+        raise DataError(
+            f"`preprocessing.binning.job` names {name}, and this party has no bins of a job with that name: name a bins"
+            " job that has finished"
+        )
+    try:
+        return load_bins(path)
+    except DataError as error:
+        log.error("%s", error)
+        raise DataError(f"the bins of job {name} cannot be read: see the log of this process") from None
+
+
 def bins_of_job(state: Path, binning: BinningConfig) -> Mapping[str, BinnedColumn] | None:
     """Return the host's columns that a bins job has counted, whatever its rows; see `counted_columns`."""
     if binning.job is None:
         return None
-    return {column.name: column for column in load_bins(JobFolder(state, binning.job).bins).columns}
+    return {column.name: column for column in _load(state, binning.job).columns}
 
 
 def counted_columns(
@@ -228,7 +256,7 @@ def counted_columns(
     binning = dataset.preprocessing.binning
     if binning is None or binning.job is None:
         return None
-    bins = load_bins(JobFolder(state, binning.job).bins)
+    bins = _load(state, binning.job)
     before = bins.job
     differing = {
         "holdout": (before.holdout, job.holdout),

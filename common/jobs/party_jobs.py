@@ -30,7 +30,7 @@ from trilateral.common.config.process import Policy, ProcessConfig
 from trilateral.common.data.features import Features
 from trilateral.common.data.folds import decides_folds, make_folds
 from trilateral.common.data.model.bins_file import BinsFile, save_bins
-from trilateral.common.data.model.model_file import NoModelError, PartyModel, load_model, save_model
+from trilateral.common.data.model.model_file import PartyModel, save_model
 from trilateral.common.data.model.warm_start import warm_start
 from trilateral.common.data.party_data import (
     PreparedData,
@@ -50,6 +50,7 @@ from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.account import Account
 from trilateral.common.jobs.bins_job import BinsWork, counted_columns
+from trilateral.common.jobs.earlier_model import load_earlier
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.job_account import JobAccount
@@ -448,27 +449,8 @@ class PartyJobs(ProcessJobs):
 
     def _warm_start(self, name: str, features: Features, rows: Rows, data: PreparedData) -> FloatVector:
         """Return the weights that the model of an earlier job gives the training columns."""
-        intercept = data.preprocessing.intercept
-        return warm_start(self._earlier_model(name), features, rows, data.block.columns, intercept=intercept)
-
-    def _earlier_model(self, name: str) -> PartyModel:
-        """Load the model from which a job starts.
-
-        Raises:
-            DataError: there is none, or it cannot be used.
-        """
-        try:
-            model = load_model(JobFolder(self.config.state, name).model)
-        except NoModelError:
-            raise DataError(
-                f"there is no model of job {name} to start from: name a finished job, or leave out `start_from`"
-            ) from None
-        except DataError as error:
-            log.error("%s", error)
-            raise DataError(f"the model of job {name} cannot be read: see the log of this process") from None
-        if model.role is not self.role:
-            raise DataError(f"the file for the model of job {name} holds the part of the other party")
-        return model
+        model = load_earlier(self.config.state, self.role, name)
+        return warm_start(model, features, rows, data.block.columns, intercept=data.preprocessing.intercept)
 
     def _begin_record(self, key: JobKey, job: JobConfig, job_id: bytes, known: Record | None) -> PartyRecord:
         if known is None:

@@ -238,7 +238,8 @@ def label_secrecy(job: JobConfig, block: TrainingBlock, *, secret_start: bool) -
         labels = [one.labels for one in block.one_vs_rest() if one.labels is not None]
         told = told_by(job, with_table=False)
         models = [LabelSecrecy.of_result(each, block.sample_weights, told) for each in labels]
-        return replace(min(models, key=lambda each: each.batch_bits[0]), n_models=len(models))
+        least = min(models, key=lambda each: each.batch_bits[0])
+        return replace(least, n_models=len(models), has_inference=job.inference)
     return LabelSecrecy.of(block.columns, block.labels, Batches.of(job, len(block.columns)), secret_start=secret_start)
 
 
@@ -290,11 +291,12 @@ def check_label_secrecy(job: JobConfig, policy: Policy, secrecy: LabelSecrecy, n
         PolicyError: the labels of a batch have too little entropy for so many equations.
     """
     bits = policy.min_label_bits
-    if bits == 0 or secrecy.n_equations(n_host) + inference_equations(job, n_host) <= secrecy.max_equations(bits):
+    if bits == 0 or secrecy.n_equations(n_host) <= secrecy.max_equations(bits):
         return
     # The batches matter only to a host that sees the sums of each.
     is_whole = job.batch == "all" or job.protocol == "shares"
     way_out = "more rows or fewer columns" if is_whole else "larger batches, `batch: all` or fewer columns"
+    way_out += " or `inference: false`" if job.inference else ""
     shown = "weights" if job.protocol == "shares" else "steps"
     error = refusal(
         Role.GUEST,
@@ -304,11 +306,6 @@ def check_label_secrecy(job: JobConfig, policy: Policy, secrecy: LabelSecrecy, n
     )
     error.add_note(describe_secrecy(secrecy, bits, Entry(), n_host))
     raise error
-
-
-def inference_equations(job: JobConfig, n_peer_columns: int) -> int:
-    """Return how many equations the other party learns from its standard errors: one for each pair of its columns."""
-    return n_peer_columns * (n_peer_columns + 1) // 2 if job.inference else 0
 
 
 def describe_secrecy(secrecy: LabelSecrecy, bits_per_equation: float, given: Entry, n_host: int | None = None) -> str:
@@ -328,12 +325,14 @@ def describe_secrecy(secrecy: LabelSecrecy, bits_per_equation: float, given: Ent
     if secrecy.n_told:
         told = "the loss" if secrecy.n_told == N_TOLD else "the loss and the rounds of each fit"
         beside = f"; {Counted(secrecy.n_told):equation is|equations are} {told} that the host is told"
+    if secrecy.has_inference:
+        beside += "; with `inference`, each pair of the host's columns is one more"
     text = (
         f"{whose} {least:,.1f} bits of entropy, enough for {most:,} equations{earlier}{beside}: policy.min_label_bits"
         f" allows the host {secrecy.max_host_columns(most - given.equations):,} columns"
     )
     if n_host is not None and least > 0:
-        times = bits_per_equation * (n_host + secrecy.n_told) / least
+        times = bits_per_equation * replace(secrecy, n_secret=0).n_equations(n_host) / n_batches / least
         are = "is" if n_host == 1 else "are"
         text += f"; {_columns(n_host)} {are} sure to be allowed with {times:.1f} times as many rows in each batch"
     return text

@@ -6,6 +6,10 @@ and datasets make no difference, nor does a start from the first model. The othe
 split column, or by leaving rows out of its own table. Whoever starts the job can choose them by `holdout` and `seed`.
 The counts of a bins job tell the same, and so does the loss on evaluated rows, which is a mean over labels.
 
+The guest compares rows twice: with their labels, because a changed label changes a result too, and by their IDs alone.
+One label may be written in two ways, such as with `positive` and `negative` swapped, or as a class of several. Then all
+rows differ by their labels, although the results differ by a few rows.
+
 The file has no rows. It has a *sketch* of each set of rows, whose size does not depend on their number. It answers two
 questions:
 
@@ -52,6 +56,8 @@ USED_ROWS = ".used-rows.json"
 VERSION = 1
 TRAINING, EVALUATED = "training", "evaluated"
 """What rows are used for: a training or the counts of a bins job, or the evaluations of a training."""
+BY_ID = "_by_id"
+"""Ends the name of a list of sets that were hashed without their labels, at the guest."""
 N_PARTS, N_SUMS = 5, 256
 MAX_SHARE = 0.05
 """A job may differ in this share of its rows, however many rows the policy asks for. Otherwise two random hold-outs of
@@ -107,7 +113,8 @@ class JobRows:
     job: str
     """Name of the job."""
     sketches: Mapping[str, tuple[RowSketch, int]]
-    """For each purpose, the sketch of the rows and their number."""
+    """For each purpose, the sketch of the rows and their number; with labels, also under the name that ends in `BY_ID`
+    the sketch of the IDs alone."""
 
 
 class UsedRows:
@@ -137,7 +144,10 @@ class UsedRows:
             ConfigError: the file cannot be read or written.
         """
         key = bytes.fromhex(self._change(_keep)["key"])
-        return JobRows(job, {each: (_sketch(key, ids, labels, some), len(some)) for each, some in rows.items()})
+        sketches = {each: (_sketch(key, ids, labels, some), len(some)) for each, some in rows.items()}
+        if labels is not None:
+            sketches |= {f"{each}{BY_ID}": (_sketch(key, ids, None, some), len(some)) for each, some in rows.items()}
+        return JobRows(job, sketches)
 
     def check(self, rows: JobRows, policy: Policy) -> None:
         """Check that each set of a job equals every earlier one, or differs from it in enough rows, without adding it.
@@ -158,15 +168,15 @@ class UsedRows:
         def add(content: dict[str, Any]) -> None:
             self._check(rows, policy, content)
             for purpose, (sketch, _) in rows.sketches.items():
-                others = [each for each in content[purpose] if each["total"] != sketch.total]
+                others = [each for each in content.get(purpose, []) if each["total"] != sketch.total]
                 content[purpose] = [*others, sketch.to_dict(rows.job)][-MAX_SETS:]
 
         self._change(add)
 
     def _check(self, rows: JobRows, policy: Policy, content: dict[str, Any]) -> None:
-        for purpose, (sketch, n_rows) in rows.sketches.items():
-            least = least_changed(policy, n_rows)
-            for entry in content[purpose]:
+        for name, (sketch, n_rows) in rows.sketches.items():
+            least, purpose = least_changed(policy, n_rows), name.removesuffix(BY_ID)
+            for entry in content.get(name, []):
                 n_changed = sketch.n_changed(RowSketch.from_dict(entry))
                 if not 0 < n_changed < least:
                     continue
@@ -199,8 +209,9 @@ class UsedRows:
             return None
         if content["version"] != VERSION or len(bytes.fromhex(content["key"])) != KEY_BYTES:
             raise ValueError
-        for entry in (*content[TRAINING], *content[EVALUATED]):
-            RowSketch.from_dict(entry)
+        for purpose in (TRAINING, EVALUATED):
+            for entry in (*content[purpose], *content.get(f"{purpose}{BY_ID}", [])):
+                RowSketch.from_dict(entry)
         return content
 
     def _public_errors(self) -> AbstractContextManager[None]:

@@ -10,7 +10,7 @@ in place of "good": the score is the log-odds of the positive label.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,11 +179,27 @@ class FineBins:
     """Whether the bins have an order, as those of numbers. Groups of categories are ordered by their labels."""
     has_missing: bool = False
     """Whether the last bin is that of missing values."""
+    keep_from: int = 0
+    """The rows from which a bin is kept as it is, in a column whose bins are not chosen by their labels; 0 if they
+    are."""
 
     @property
     def n_present(self) -> int:
         """Number of the bins that are not that of missing values."""
         return len(self.n_rows) - self.has_missing
+
+
+def find_groups(fine: FineBins, n_positive: Counts, rule: MergeRule) -> list[int]:
+    """Merge the bins of a column of another party as it asks for: see `choose_groups` and `keep_groups`.
+
+    Args:
+        fine: the bins.
+        n_positive: positive rows of each, shape (n_bins,).
+        rule: what the merged bins need. For bins that are kept, `keep_from` takes the place of its `min_rows`.
+    """
+    if fine.keep_from:
+        return keep_groups(fine, n_positive, replace(rule, min_rows=fine.keep_from))
+    return choose_groups(fine, n_positive, rule)
 
 
 def choose_groups(fine: FineBins, n_positive: Counts, rule: MergeRule) -> list[int]:

@@ -46,6 +46,11 @@ class HoldoutMetrics:
     """Mean squared difference between the probability and 1 or 0, for a positive or a negative row. Older files lack
     it."""
 
+    @property
+    def n_rarer(self) -> int:
+        """Number of rows with the rarer label."""
+        return min(self.n_positive, self.n_rows - self.n_positive)
+
 
 def measure(
     scores: FloatVector, labels: FloatVector, log_odds: FloatVector | None = None, threshold: float = 0.5

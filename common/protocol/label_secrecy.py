@@ -195,6 +195,8 @@ class LabelSecrecy:
     n_models: int = 1
     """Models that the job fits. Their labels are of one column, so the equations of all count against the labels of the
     model with the least entropy, which are the ones above."""
+    has_inference: bool = False
+    """Whether the host is told the covariance of its weights: one equation for each pair of its columns."""
 
     @classmethod
     def of_result(cls, labels: FloatVector, sample_weights: FloatVector | None, n_told: int = N_TOLD) -> Self:
@@ -242,7 +244,8 @@ class LabelSecrecy:
         """
         n_shown = n_host * len(self.batch_bits) * self.n_models
         n_covered = min(self.n_secret, n_shown) * (1 - self.shown_bits / GRADIENT_BITS)
-        return math.ceil(round(n_shown - n_covered, 9)) + self.n_told
+        n_pairs = n_host * (n_host + 1) // 2 if self.has_inference else 0
+        return math.ceil(round(n_shown - n_covered, 9)) + self.n_told + n_pairs
 
     def max_equations(self, bits_per_equation: float) -> int:
         """Return how many equations about the labels all trainings may show together.

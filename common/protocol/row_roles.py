@@ -169,11 +169,19 @@ class RoleExchange:
 
 
 def _not_one_owner(purpose: Purpose, *, both: bool) -> str:
-    setting = "`split`" if purpose is Purpose.SPLIT else "column for the folds"
+    is_split = purpose is Purpose.SPLIT
     if both:
+        setting = "`split`" if is_split else "column for the folds"
         return f"both parties' datasets have a {setting}, and one must decide: remove it at the host or at the guest"
-    way_out = "set `holdout` to a share of the rows" if purpose is Purpose.SPLIT else "let the job draw random folds"
-    return f"neither party's dataset has a {setting}: add one at the host or at the guest, or {way_out}"
+    if is_split:
+        lack, way_out = "a `split`: add one at the host or at the guest", "set `holdout` to a share of the rows"
+    else:
+        lack = (
+            "a column for the folds, as `fold_by` asks for: set `folds: {group: COLUMN}` or `folds: {time: COLUMN}` in"
+            " the dataset of the host or of the guest"
+        )
+        way_out = "set `fold_by: random` in the job"
+    return f"neither party's dataset has {lack}, or {way_out}"
 
 
 def rows_of(roles: RoleVector, role: int) -> Rows:

@@ -96,6 +96,12 @@ class Thresholds:
     """What follows from each threshold on the probability, for a table and for a slider."""
 
     kind: ClassVar[str] = "thresholds"
+    prefix: str
+    """Begins the names of the elements, which are unique in a report with several such blocks."""
+    axis: str
+    """What `score` is called."""
+    of_what: str
+    """Ends the captions, in a report with several such blocks."""
     probability: Sequence[float]
     """Of each threshold, in ascending order. An isotonic map may give several thresholds the same one."""
     score: Sequence[float]
@@ -147,7 +153,7 @@ def number(value: float | None, digits: int = 4) -> str:
     """Return a figure with so many decimals, or significant digits if it is huge; `NO_FIGURE` for None."""
     if value is None:
         return NO_FIGURE
-    text = f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.{digits}g}"
+    text = f"{value:z.{digits}f}" if abs(value) < 1e6 else f"{value:.{digits}g}"
     return text.replace("-", "\N{MINUS SIGN}")
 
 

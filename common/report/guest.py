@@ -4,17 +4,15 @@ from collections.abc import Sequence
 
 from trilateral.common.data.model.calibration import InterceptOnly, Uncalibrated
 from trilateral.common.data.model.distributions import LARGE
-from trilateral.common.data.model.model_file import Classes, PartyModel, is_by_auc
-from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
+from trilateral.common.data.model.model_file import PartyModel, is_by_auc
 from trilateral.common.report import charts
 from trilateral.common.report.bins import bins_section
+from trilateral.common.report.classes import class_figures, class_sections, sets_of
 from trilateral.common.report.contents import (
-    SQUARE,
     WIDE,
     Block,
     Chart,
     Charts,
-    Figure,
     Report,
     Section,
     Table,
@@ -33,7 +31,6 @@ from trilateral.common.report.model_sections import (
     weight_remarks,
 )
 from trilateral.common.report.quality import (
-    TOO_FEW,
     Evaluated,
     calibration_section,
     evaluated_sets,
@@ -56,13 +53,14 @@ def guest_report(files: JobFiles, model: PartyModel, later: Later) -> Report:
         model: the guest's part.
         later: what is known about rows after the training.
     """
-    sets = evaluated_sets(model)
-    if later.evaluated is not None:
-        sets = [*sets, later.evaluated]
+    sets = [] if model.classes is not None else evaluated_sets(model)
+    if later.labelled is not None:
+        sets = [*sets, later.labelled.evaluated]
+    sets_of_classes = [] if model.classes is None else sets_of(model, later)
     sections = [
-        Section("summary", "Summary", _summary(model, sets, later)),
+        Section("summary", "Summary", _summary(model, sets or sets_of_classes, later)),
         data_section(model),
-        *(_of_classes(model, model.classes) if model.classes is not None else _of_scores(model, sets)),
+        *(_of_scores(model, sets) if model.classes is None else class_sections(model, model.classes, later)),
         bins_section(model),
         search_section(model),
         stability_section(model, later),
@@ -70,7 +68,7 @@ def guest_report(files: JobFiles, model: PartyModel, later: Later) -> Report:
         disclosures_section(files),
         settings_section(files),
     ]
-    figures = key_figures(sets[0]) if sets and model.classes is None else _class_figures(model.classes)
+    figures = key_figures(sets[0]) if sets else class_figures(model.classes)
     return Report(
         title=f"Model {files.job}",
         role="guest",
@@ -95,62 +93,6 @@ def _of_scores(model: PartyModel, sets: Sequence[Evaluated]) -> list[Section | N
         calibration_section(model, sets),
         threshold_section(model, sets[0]),
         terms_section(model),
-    ]
-
-
-def _of_classes(model: PartyModel, classes: Classes) -> list[Section | None]:
-    """Describe the model of each class against the rest."""
-    names = classes.names or []
-    sections: list[Section | None] = []
-    metrics = classes.metrics
-    if metrics is not None:
-        rows = [
-            (name, *map(_in_tens, counts), number(auc, 3))
-            for name, counts, auc in zip(names, metrics.confusion, metrics.auc, strict=True)
-        ]
-        table = Table(
-            "Hold-out rows of each class, by the class with the highest probability",
-            ("class", *names, "AUC"),
-            rows,
-            note="Rounded to tens. AUC: of the class against the rest.",
-        )
-        sections.append(Section("quality", "Classes", [table]))
-    for place, (name, part) in enumerate(zip(names, model.parts, strict=True), 1):
-        prefix = f"class-{place}-"
-        of_class = terms_section(part, prefix=prefix, title=f"Class {name} against the rest")
-        quality = [_class_quality(each, prefix) for each in evaluated_sets(part)[:1]]
-        sections.append(Section(of_class.name, of_class.title, [*quality, *of_class.blocks]))
-    return sections
-
-
-def _in_tens(n: int) -> str:
-    """Return a count so that a small one does not follow from the others, the number of all rows and the accuracy."""
-    return f"{round(n, -1):,}" if n >= MIN_ROWS else f"< {MIN_ROWS}"
-
-
-def _class_quality(each: Evaluated, prefix: str) -> Block:
-    groups, auc = each.groups, each.metrics.auc
-    if groups is None:
-        return Text(TOO_FEW)
-    return Charts(
-        [
-            Chart(f"{prefix}roc", "ROC curve", lambda axes: charts.draw_roc(axes, groups, auc=auc), height=SQUARE),
-            Chart(
-                f"{prefix}scores", "Scores by label", lambda axes: charts.draw_distribution(axes, groups), height=SQUARE
-            ),
-        ]
-    )
-
-
-def _class_figures(classes: Classes | None) -> list[Figure]:
-    if classes is None or classes.metrics is None:
-        return []
-    metrics = classes.metrics
-    return [
-        Figure("Accuracy", number(metrics.accuracy, 3)),
-        Figure("Log loss", number(metrics.log_loss, 3)),
-        Figure("Classes", f"{len(metrics.auc)}"),
-        Figure("Rows", f"{metrics.n_rows:,}", "hold-out rows"),
     ]
 
 
@@ -219,8 +161,7 @@ def _remarks(model: PartyModel, sets: Sequence[Evaluated], later: Later) -> list
     if not sets:
         remarks.append("There are no hold-out rows: nothing says how good the model is on other rows.")
     for each in sets:
-        rarer = min(each.metrics.n_positive, each.metrics.n_rows - each.metrics.n_positive)
-        if rarer < FEW_POSITIVE:
+        if each.metrics.n_rarer < FEW_POSITIVE:
             remarks.append(f"Few rows of the rarer label on the {each.title}: the figures are rough.")
     if isinstance(model.calibration, InterceptOnly | Uncalibrated) and model.classes is None:
         remarks.append(f"Probabilities are {model.calibration_summary}.")
@@ -228,7 +169,7 @@ def _remarks(model: PartyModel, sets: Sequence[Evaluated], later: Later) -> list
         remarks.append(
             "The hold-out rows also decided when the training stopped, so that their figures are slightly too good."
         )
-    remarks += _falls(sets)
+    remarks += _falls(sets) if model.classes is None else []
     remarks += weight_remarks(model)
     large = [name for name, value in later.shift.csi.items() if value >= LARGE]
     if large:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import PAILLIER_OPTIONS, SHARES_OPTIONS, JobConfig
 from trilateral.common.config.process import GUEST_POLICY, HOST_POLICY, Policy
-from trilateral.common.data.model.export import INTERCEPT, weights_of
+from trilateral.common.data.model.export import INTERCEPT, ratio_text, weights_of
 from trilateral.common.data.model.inference import IN_DOUBT, Inference, ModelFit
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.model.scorecard import candidates
@@ -174,7 +174,13 @@ def terms_section(model: PartyModel, *, prefix: str = "", title: str = "Terms an
     has_accuracy = bool(of_term)
     rows = []
     for each in weights:
-        row = [each.term, significant(each.weight), significant(each.odds_ratio), significant(each.odds_ratio_per_sd)]
+        per_sd = each.odds_ratio_per_sd
+        row = [
+            each.term,
+            significant(each.weight),
+            ratio_text(each.odds_ratio),
+            NO_FIGURE if per_sd is None else ratio_text(per_sd),
+        ]
         if has_accuracy:
             found = of_term.get(each.term)
             row += (

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trilateral.common.report.later_rows import LaterRows
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_FIELDS = ("probability", "score", "true_positive", "false_positive", "n_positive", "n_negative")
+_FIELDS = ("axis", "probability", "score", "true_positive", "false_positive", "n_positive", "n_negative")
 
 
 class _Drawn(NamedTuple):

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trilateral.common.base.arrays import FloatVector
 from trilateral.common.data.model.assessment import EvaluatedSet
-from trilateral.common.data.model.calibration import AnyCalibration, InterceptOnly, Isotonic, Platt, calibrate
+from trilateral.common.data.model.calibration import calibrate, formula
 from trilateral.common.data.model.intervals import Intervals
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.model.score_groups import ScoreGroups
@@ -26,7 +27,6 @@ from trilateral.common.report.contents import (
     Thresholds,
     interval,
     number,
-    pieces,
     share,
 )
 
@@ -38,6 +38,10 @@ NAMES = {
 }
 N_ROWS = 15
 """Thresholds in the table."""
+LOWEST_COSTS = (
+    "If the probabilities are right, the costs are lowest at the threshold c / (c + d), for the cost c of a false"
+    " positive and d of a false negative."
+)
 TOO_FEW = (
     f"These rows have no charts: a chart needs {2 * MIN_ROWS} rows of each label, and a score that divides them into"
     " groups."
@@ -91,15 +95,14 @@ def _note(ends: str) -> str:
     return f"95%: {ends}" if ends else ""
 
 
-def quality_section(sets: Sequence[Evaluated], *, prefix: str = "") -> Section:
+def quality_section(sets: Sequence[Evaluated]) -> Section:
     """Describe how well the model ranks rows.
 
     Args:
         sets: the evaluated rows, at least one.
-        prefix: begins the names of charts and sections, if the report has several models.
     """
     blocks: list[Block] = [
-        _figures_table(sets),
+        figures_table(sets),
         Text(
             "AUC: the probability that a positive row has a higher score than a negative one."
             " Gini: 2 AUC \N{MINUS SIGN} 1. KS: the largest gap between the shares of both labels up to a score."
@@ -107,18 +110,25 @@ def quality_section(sets: Sequence[Evaluated], *, prefix: str = "") -> Section:
             " bootstrap: they say how much chance there is in the choice of the rows, and not in the model."
         ),
     ]
-    parts = [Section(f"{prefix}quality-{each.name}", _capital(each.title), _ranking(each, prefix)) for each in sets]
-    return Section(f"{prefix}quality", "Ranking", blocks, parts)
+    parts = [Section(f"quality-{each.name}", capital(each.title), _ranking(each)) for each in sets]
+    return Section("quality", "Ranking", blocks, parts)
 
 
-def _figures_table(sets: Sequence[Evaluated]) -> Table:
+def figures_table(sets: Sequence[Evaluated], *, of_what: str = "", note: str = "") -> Table:
+    """Return the figures of each set of rows, with their intervals.
+
+    Args:
+        sets: the evaluated rows.
+        of_what: which model it is, if the report has several.
+        note: explains the figures.
+    """
     names = (("auc", "AUC"), ("gini", "Gini"), ("ks", "KS"), ("log_loss", "log loss"), ("brier", "Brier score"))
     rows = [[title, *(_figure(each, name) for each in sets)] for name, title in names]
     metrics = [each.metrics for each in sets]
     rows.append(["accuracy", *(f"{number(each.accuracy)} at {each.threshold:g}" for each in metrics)])
     rows.append(["rows", *(f"{each.n_rows:,}" for each in metrics)])
     rows.append(["positive rows", *map(_rate, metrics)])
-    return Table("Figures with 95% intervals", ("figure", *(each.title for each in sets)), rows)
+    return Table(f"Figures with 95% intervals{of_what}", ("figure", *(each.title for each in sets)), rows, note=note)
 
 
 def _figure(evaluated: Evaluated, name: str) -> str:
@@ -128,15 +138,16 @@ def _figure(evaluated: Evaluated, name: str) -> str:
 
 
 def _rate(metrics: HoldoutMetrics) -> str:
-    rarer = min(metrics.n_positive, metrics.n_rows - metrics.n_positive)
-    return f"fewer than {MIN_ROWS} rows of a label" if rarer < MIN_ROWS else share(metrics.n_positive / metrics.n_rows)
+    if metrics.n_rarer < MIN_ROWS:
+        return f"fewer than {MIN_ROWS} rows of a label"
+    return share(metrics.n_positive / metrics.n_rows)
 
 
-def _ranking(each: Evaluated, prefix: str) -> list[Block]:
+def _ranking(each: Evaluated) -> list[Block]:
     groups = each.groups
     if groups is None:
         return [Text(TOO_FEW)]
-    name = f"{prefix}{each.name}"
+    name = each.name
     auc = each.metrics.auc
     return [
         Charts(
@@ -162,8 +173,14 @@ def _ranking(each: Evaluated, prefix: str) -> list[Block]:
     ]
 
 
-def bands_table(groups: ScoreGroups, title: str) -> Table:
-    """Return the rows by tenths of the score, as reviewers of scorecards expect them."""
+def bands_table(groups: ScoreGroups, title: str, *, axis: str = "score") -> Table:
+    """Return the rows by tenths of the score, as reviewers of scorecards expect them.
+
+    Args:
+        groups: the rows.
+        title: what rows they are.
+        axis: what the bounds of the groups are called.
+    """
     some = groups.merged(10)
     n_rows, positive = some.n_rows, np.array(some.n_positive)
     found, passed = 0, 0
@@ -185,15 +202,15 @@ def bands_table(groups: ScoreGroups, title: str) -> Table:
             )
         )
     return Table(
-        f"Bands of the score, the highest first: {title}",
-        ("score above", "rows", "positive", "rate", "predicted", "lift", "rows so far", "positive so far"),
+        f"Bands of the {axis}, the highest first: {title}",
+        (f"{axis} above", "rows", "positive", "rate", "predicted", "lift", "rows so far", "positive so far"),
         rows,
         n_texts=0,
         note=f"About equal numbers of rows. A band has no row of a label, or at least {MIN_ROWS}.",
     )
 
 
-def calibration_section(model: PartyModel, sets: Sequence[Evaluated], *, prefix: str = "") -> Section:
+def calibration_section(model: PartyModel, sets: Sequence[Evaluated]) -> Section:
     """Describe how good the probabilities are; see `quality_section`."""
     rows = []
     if model.calibration is not None:
@@ -206,9 +223,7 @@ def calibration_section(model: PartyModel, sets: Sequence[Evaluated], *, prefix:
     drawn = [each for each in sets if each.groups is not None]
     blocks: list[Block] = [Facts("The map from scores to probabilities", rows)]
     if drawn:
-        blocks.append(
-            Charts([_calibration_chart(each.groups, each, prefix) for each in drawn if each.groups is not None])
-        )
+        blocks.append(Charts([calibration_chart(each.groups, each) for each in drawn if each.groups is not None]))
         blocks.append(
             Text(
                 "Each point is a group of rows in order of their score. Where the bar of a point crosses the diagonal,"
@@ -216,18 +231,26 @@ def calibration_section(model: PartyModel, sets: Sequence[Evaluated], *, prefix:
                 " the first set, each probability comes from a map that was fitted without the row."
             )
         )
-        blocks += [_calibration_table(each.groups, each.title) for each in drawn if each.groups is not None]
-    return Section(f"{prefix}calibration", "Probabilities", blocks)
+        blocks += [calibration_table(each.groups, each.title) for each in drawn if each.groups is not None]
+    return Section("calibration", "Probabilities", blocks)
 
 
-def _calibration_chart(groups: ScoreGroups, each: Evaluated, prefix: str) -> Chart:
+def calibration_chart(groups: ScoreGroups, each: Evaluated, *, prefix: str = "") -> Chart:
+    """Return the chart of predicted probabilities and observed rates.
+
+    Args:
+        groups: the rows.
+        each: what rows they are.
+        prefix: begins the name of the chart, if the report has several models.
+    """
     title = f"Calibration: {each.title}"
     return Chart(
         f"{prefix}{each.name}-calibration", title, lambda axes: charts.draw_calibration(axes, groups), height=SQUARE
     )
 
 
-def _calibration_table(groups: ScoreGroups, title: str) -> Table:
+def calibration_table(groups: ScoreGroups, title: str) -> Table:
+    """Return the same figures as the chart."""
     points = groups.calibration()
     rows = [
         (f"{n:,}", share(predicted), share(observed), f"{low:.1%} to {high:.1%}")
@@ -238,45 +261,56 @@ def _calibration_table(groups: ScoreGroups, title: str) -> Table:
     )
 
 
-def threshold_section(model: PartyModel, evaluated: Evaluated, *, prefix: str = "") -> Section | None:
+def threshold_section(model: PartyModel, evaluated: Evaluated) -> Section | None:
     """Describe what follows from each threshold on the probability; None without groups.
 
     Args:
         model: the guest's part.
         evaluated: the rows.
-        prefix: see `quality_section`.
     """
     groups = evaluated.groups
     if groups is None or model.calibration is None:
         return None
+    probability = calibrate(np.array(groups.bounds), model.calibration)
     return Section(
-        f"{prefix}threshold",
+        "threshold",
         "Thresholds and costs",
-        pieces(
+        [
             Text(
                 f"On the {evaluated.title}, rows with a score above the threshold count as predicted positive. The"
-                " threshold on the probability is the probability of this score. If the probabilities are right, the"
-                " costs are lowest at the threshold c / (c + d), for the cost c of a false positive and d of a false"
-                " negative."
+                f" threshold on the probability is the probability of this score. {LOWEST_COSTS}"
             ),
-            thresholds_of(groups, model.calibration, evaluated.metrics.threshold),
-        ),
+            thresholds_of(groups, probability, evaluated.metrics.threshold),
+        ],
     )
 
 
-def thresholds_of(groups: ScoreGroups, calibration: AnyCalibration, threshold: float) -> Thresholds:
+def thresholds_of(
+    groups: ScoreGroups,
+    probability: FloatVector,
+    threshold: float,
+    *,
+    prefix: str = "",
+    axis: str = "score",
+    of_what: str = "",
+) -> Thresholds:
     """Return what follows from each threshold.
 
     Args:
         groups: the evaluation rows.
-        calibration: the map from scores to probabilities.
+        probability: of each bound between the groups, shape (n_groups - 1,).
         threshold: the one to begin with, in (0, 1). The costs are those for which it is the best one.
+        prefix: begins the names of the elements, if the report has several models.
+        axis: see `bands_table`.
+        of_what: which model it is, if the report has several.
     """
-    probability = calibrate(np.array(groups.bounds), calibration)
     positive, negative = (np.array(each) for each in (groups.n_positive, groups.n_negative))
     above = [np.cumsum(each[::-1])[::-1][1:] for each in (positive, negative)]
     cost = round((1 - threshold) / threshold, 6)
     return Thresholds(
+        prefix=prefix,
+        axis=axis,
+        of_what=of_what,
         probability=[float(f"{each:.6g}") for each in probability],
         score=groups.bounds,
         true_positive=above[0].tolist(),
@@ -286,11 +320,13 @@ def thresholds_of(groups: ScoreGroups, calibration: AnyCalibration, threshold: f
         first=int(np.argmin(np.abs(probability - threshold))),
         cost_false_positive=1.0,
         cost_false_negative=cost,
-        table=_threshold_table(groups, probability.tolist(), cost),
+        table=_threshold_table(groups, probability.tolist(), cost, axis, of_what),
     )
 
 
-def _threshold_table(groups: ScoreGroups, probability: Sequence[float], cost_false_negative: float) -> Table:
+def _threshold_table(
+    groups: ScoreGroups, probability: Sequence[float], cost_false_negative: float, axis: str, of_what: str
+) -> Table:
     places = np.unique(np.linspace(0, len(probability) - 1, min(N_ROWS, len(probability))).round().astype(int))
     n_rows = int(groups.n_rows.sum())
     rows = []
@@ -314,10 +350,10 @@ def _threshold_table(groups: ScoreGroups, probability: Sequence[float], cost_fal
             )
         )
     return Table(
-        "Confusion matrices at several thresholds",
+        f"Confusion matrices at several thresholds{of_what}",
         (
             "threshold",
-            "score",
+            axis,
             "rows above",
             "true positive",
             "false positive",
@@ -334,22 +370,6 @@ def _threshold_table(groups: ScoreGroups, probability: Sequence[float], cost_fal
     )
 
 
-def formula(calibration: AnyCalibration) -> str:
-    """Return the map from scores to probabilities."""
-    match calibration:
-        case Platt(a=a, b=b):
-            return f"p = 1 / (1 + exp(-({a:.6g} u {_signed(b)})))"
-        case Isotonic(thresholds=thresholds):
-            return f"isotonic: linear between {len(thresholds):,} points"
-        case InterceptOnly(b=b):
-            return f"p = 1 / (1 + exp(-(u {_signed(b)})))"
-        case _:
-            return "p = 1 / (1 + exp(-u))"
-
-
-def _signed(value: float) -> str:
-    return f"{'+' if value >= 0 else '-'} {abs(value):.6g}"
-
-
-def _capital(text: str) -> str:
+def capital(text: str) -> str:
+    """Return a text that begins with a capital letter."""
     return text[:1].upper() + text[1:]

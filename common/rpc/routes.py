@@ -613,19 +613,25 @@ def _decode_evaluation(request: coordinator_pb2.ReportEvaluationRequest) -> Eval
 def _encode_bin_sizes(message: BinSizes) -> Fields:
     return {
         "columns": [
-            guest_pb2.FineBins(n_rows=each.n_rows, ordered=each.ordered, has_missing=each.has_missing)
+            guest_pb2.FineBins(
+                n_rows=each.n_rows, ordered=each.ordered, has_missing=each.has_missing, keep_from=each.keep_from
+            )
             for each in message.columns
         ]
     }
 
 
 def _decode_bin_sizes(request: guest_pb2.SendBinSizesRequest) -> BinSizes:
-    columns = tuple(FineBins(tuple(each.n_rows), each.ordered, each.has_missing) for each in request.columns)
+    columns = tuple(
+        FineBins(tuple(each.n_rows), each.ordered, each.has_missing, each.keep_from) for each in request.columns
+    )
     if not 0 < sum(len(each.n_rows) for each in columns) <= MAX_FINE:
         refuse(f"{sum(len(each.n_rows) for each in columns)} fine bins; expected 1 to {MAX_FINE}")
     for each in columns:
         if not 2 <= len(each.n_rows) <= MAX_FINE_BINS + 1 or not 0 < sum(each.n_rows) <= MAX_TOTAL:
             refuse(f"a column of {sum(each.n_rows)} rows in {len(each.n_rows)} fine bins")
+        if each.keep_from > MAX_TOTAL:
+            refuse(f"bins that are kept from {each.keep_from} rows on")
     return BinSizes(columns)
 
 

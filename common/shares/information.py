@@ -523,7 +523,7 @@ def deal_slopes(
         for number, product in enumerate(V, at):
             correct(number, product)
         at += n_columns[role]
-        add_products(U[role], V, sums.of(role))
+        kernels.add_products(U[role], V, sums.of(role))
         kernels.add_products(fine[role], opened[other].g_d.ravel(), sums.gradient[role])
     receiver = Role.GUEST if opener is Role.HOST else Role.HOST
     add_cross(U[receiver], masks_of_products(rounds[opener], first_row, n_rows, n_columns[opener]), sums, opener)
@@ -579,8 +579,9 @@ class DealtSlopes:
     residual: DealtRounding
     weighted: Sequence[Elements] = field(repr=False)
     """U_c times the host's `Masks.unweighted`."""
-    V: dict[Role, Sequence[Elements]] = field(repr=False)
-    """V_A and V_B: a value for each column."""
+    V: dict[Role, tuple[Elements, Elements]] = field(repr=False)
+    """V_A and V_B: of every second column from the first one on, and from the second one on, each of shape
+    (n_columns / 2, n_rows / 8, 8)."""
 
     @classmethod
     def of(
@@ -610,15 +611,24 @@ class DealtSlopes:
         own = kernels.stream(key, Purpose.DEALT_SLOPES, first_row, n_rows, n_even if is_host else n_odd)
         even, odd = (own, dealt) if is_host else (dealt, own)
         planes = even.reshape(n_even, -1, GROUP), odd.reshape(n_odd, -1, GROUP)
-        values = [planes[number % 2][number // 2] for number in range(n_values)]
+        values = [planes[number % 2][number // 2] for number in range(slopes.n_first)]
         K, first, n_host = slopes.n_terms, slopes.n_first, n_columns[0]
+
+        def of_columns(start: int, end: int) -> tuple[Elements, Elements]:
+            """Return the values from `start` to `end`, every second one, without copying them."""
+            first, second = (planes[at % 2][at // 2 : (end + 1 - at % 2) // 2] for at in (start, start + 1))
+            return first, second
+
         return cls(
             waves=(even, odd),
             r=values[2 * K],
             slopes=DealtRounding(values[2 * K + 1], values[2 * K + 2]),
             residual=DealtRounding(values[2 * K + 3], values[2 * K + 4]),
-            weighted=values[2 * K + 5 : first],
-            V={Role.HOST: values[first : first + n_host], Role.GUEST: values[first + n_host :]},
+            weighted=values[2 * K + 5 :],
+            V={
+                Role.HOST: of_columns(first, first + n_host),
+                Role.GUEST: of_columns(first + n_host, n_values),
+            },
         )
 
 
@@ -658,7 +668,7 @@ def wide_shares(slopes: SlopeFormat, role: Role, dealt: DealtSlopes, z: ElementV
 
 
 def add_block(
-    columns: Columns, D: ElementVector, products: Elements, V: Sequence[Elements], sums: NDArray[np.uint64]
+    columns: Columns, D: ElementVector, products: Elements, V: tuple[Elements, Elements], sums: NDArray[np.uint64]
 ) -> None:
     """Add a party's part of the block of one party's columns: X'h X + D'V + (D'V)', or D'g D + D'V + (D'V)'.
 
@@ -666,37 +676,26 @@ def add_block(
         columns: X for the party's own columns, and D for the other's.
         D: X - U of these columns.
         products: h X or g D, see `scaled`; h is o and the party's own part of g.
-        V: its share of V, a value for each column.
+        V: its share of V, see `DealtSlopes.V`.
         sums: its shares of the block, shape (n_columns, n_columns).
     """
-    add_products(columns, products, sums)
+    kernels.add_products(columns, products, sums)
     of_masks = np.zeros_like(sums)
-    add_products(D, V, of_masks)
+    for first, part in enumerate(V):
+        totals = np.zeros((len(part), len(sums)), np.uint64)
+        if len(part):
+            kernels.add_products(D, part, totals)
+        of_masks[first::2] = totals
     sums += of_masks + of_masks.T
 
 
-def add_cross(columns: Columns, Y: Elements | Sequence[Elements], sums: Information, opener: Role) -> None:
+def add_cross(columns: Columns, Y: Elements, sums: Information, opener: Role) -> None:
     """Add X'Y, with the columns X of the party that does not open and products Y of those of the party that does."""
-    add_products(columns, Y, sums.both, is_transposed=opener is Role.GUEST)
-
-
-def add_products(
-    columns: Columns, vectors: Elements | Sequence[Elements], sums: NDArray[np.uint64], *, is_transposed: bool = False
-) -> None:
-    """Add X'Y to some sums, column by column of Y.
-
-    Args:
-        columns: X, shape (n_rows * n_columns,).
-        vectors: the columns of Y, each of shape (n_rows / 8, 8).
-        sums: shape (n_vectors, n_columns).
-        is_transposed: whether `sums` has the shape (n_columns, n_vectors).
-    """
-    n_columns = sums.shape[0] if is_transposed else sums.shape[1]
-    for number, vector in enumerate(vectors):
-        total = np.zeros(n_columns, np.uint64)
-        kernels.add_products(columns, vector.ravel(), total)
-        target = sums[:, number] if is_transposed else sums[number]
-        target += total
+    # `both` has the host's columns first.
+    target = sums.both.T if opener is Role.GUEST else sums.both
+    totals = np.zeros(target.shape, np.uint64)
+    kernels.add_products(columns, Y, totals)
+    target += totals
 
 
 def scaled(table: Columns, factors: Elements) -> Elements:
@@ -706,7 +705,5 @@ def scaled(table: Columns, factors: Elements) -> Elements:
         table: shape (n_rows * n_columns,).
         factors: shape (n_rows / 8, 8).
     """
-    n_columns = len(table) // factors.size
-    elements = table.astype(np.int64).view(np.uint64) if table.dtype == np.int32 else table.view(np.uint64)
-    products: Elements = np.empty((n_columns, *factors.shape), np.uint64)
-    return np.multiply(grouped(elements, n_columns).transpose(1, 0, 2), factors, out=products)
+    products = kernels.scale(table, factors.ravel(), len(table) // factors.size)
+    return products.reshape(-1, *factors.shape)

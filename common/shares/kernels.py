@@ -25,7 +25,7 @@ from trilateral.common.shares import reference
 from trilateral.common.shares.format import Format
 from trilateral.common.shares.keys import Purpose
 from trilateral.common.shares.path import shares_level
-from trilateral.common.shares.reference import Columns, DealerKeys, DealerSums, Residual, Weights
+from trilateral.common.shares.reference import Columns, DealerKeys, DealerSums, Elements, Residual, Weights
 
 __all__ = [
     "Columns",
@@ -184,13 +184,13 @@ def residual(
     return reference.residual(fmt, role, key, dealt, z, first_row, gradient=gradient)
 
 
-def add_products(columns: Columns, d: ElementVector, sums: ElementVector) -> None:
-    """Add X'd to some sums.
+def add_products(columns: Columns, d: Elements, sums: Elements) -> None:
+    """Add X'd to some sums, for one vector d or for several.
 
     Args:
         columns: X, integers or elements, shape (n_rows * n_columns,).
-        d: shape (n_rows,).
-        sums: shape (n_columns,).
+        d: as many elements as vectors have rows, one vector after the other.
+        sums: shape (n_columns,) for one vector, and (n_vectors, n_columns) for several.
 
     Raises:
         ValueError: sizes do not match.
@@ -201,6 +201,24 @@ def add_products(columns: Columns, d: ElementVector, sums: ElementVector) -> Non
         operations.add_products(columns, d, sums)
     else:
         reference.add_products(columns, d, sums)
+
+
+def scale(columns: Columns, factors: ElementVector, n_columns: int) -> ElementVector:
+    """Return each column times a factor for each row, one column after the other, shape (n_columns * n_rows,).
+
+    Args:
+        columns: integers or elements, shape (n_rows * n_columns,).
+        factors: shape (n_rows,).
+        n_columns: how many columns there are.
+
+    Raises:
+        ValueError: sizes do not match.
+    """
+    if shares_level():
+        from trilateral.common.shares.native import operations
+
+        return operations.scale(columns, factors, n_columns)
+    return reference.scale(columns, factors, n_columns)
 
 
 def add_mask_products(

@@ -230,10 +230,20 @@ def add_waves(
     return digest_of(hashes)
 
 
-def add_products(columns: Columns, d: ElementVector, sums: ElementVector) -> None:
+def add_products(columns: Columns, d: Elements, sums: Elements) -> None:
     """See `kernels.add_products`."""
-    if len(sums):
-        sums += np.einsum("gcr,gr->c", grouped(_ring(columns), len(sums)), d.reshape(-1, GROUP))
+    n_columns = sums.shape[-1]
+    if sums.size:
+        vectors = d.reshape(*sums.shape[:-1], -1, GROUP)
+        sums += np.einsum("gcr,...gr->...c", grouped(_ring(columns), n_columns), vectors)
+
+
+def scale(columns: Columns, factors: ElementVector, n_columns: int) -> ElementVector:
+    """See `kernels.scale`."""
+    if not n_columns:
+        return np.zeros(0, np.uint64)
+    by_column = grouped(_ring(columns), n_columns).transpose(1, 0, 2)
+    return np.ascontiguousarray(by_column * factors.reshape(-1, GROUP)).ravel()
 
 
 def add_mask_products(

@@ -16,6 +16,9 @@ MAX_FAILURES = 5
 """How many steps in a row may fail to lower the loss."""
 
 CUT = "a value was out of range: the trial step is cut to an eighth"
+USUAL_FALL = 0.1
+"""A round near the minimum usually lowers the gap to less than this part of it."""
+
 OUT_OF_RANGE = "values are out of range even after very short steps: let each party clip and whiten its columns"
 AT_THE_EDGE = (
     "the loss still falls where values are out of range: if the features separate the labels, set l2 in the job"
@@ -108,7 +111,14 @@ def full_batch_search(optimiser: FullBatchOptimiser, job: JobConfig, fold: int =
         reached = None if math.isinf(optimiser.loss) else optimiser.loss
         base = optimiser.base
         evaluate = base if stopping.is_due(epoch) and base.any() and reached is not None else None
-        seen = yield Probe(optimiser.trial, Batch(epoch, fold=fold), note=note, reached=reached, evaluate=evaluate)
+        seen = yield Probe(
+            optimiser.trial,
+            Batch(epoch, fold=fold),
+            note=note,
+            reached=reached,
+            evaluate=evaluate,
+            is_last=epoch == job.epochs or USUAL_FALL * optimiser.gap <= job.tolerance,
+        )
         note = None
         if seen is None or seen.gradient is None or not seen.is_finite:
             cuts += 1

@@ -172,7 +172,7 @@ class SharesComputation:
             return self._open_step(plan, key)
         rows = self._rows.selection(plan.batch)
         holdout = None if plan.evaluate_at is None else self._rows.holdout
-        deal = self._dealing.begin(key, rows if needs_scores(plan) else None, holdout)
+        deal = self._dealing.begin(key, rows if needs_scores(plan) else None, holdout, is_last=plan.is_last)
         return SharesOpening(
             self._fmt,
             plan,

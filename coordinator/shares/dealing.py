@@ -83,15 +83,19 @@ class Dealing:
         self._own_keys = StreamKeys.alone()
         self._current: Deal | None = None
         self._ahead: Deal | None = None
+        self._deals_ahead = False
 
-    def begin(self, key: RoundKey, rows: Selection | None, holdout: Section | None) -> Deal:
+    def begin(self, key: RoundKey, rows: Selection | None, holdout: Section | None, *, is_last: bool = False) -> Deal:
         """Begin to deal for an attempt. Drop what was dealt for earlier ones, and ahead for any other.
 
         Args:
             key: the attempt.
             rows: the training rows of the attempt; None if it needs no scores of training rows.
             holdout: the hold-out rows; None if the attempt does not evaluate them.
+            is_last: whether no round is expected to follow. Then nothing is dealt ahead: it would stand in the way of
+                the step of inference, or of the end.
         """
+        self._deals_ahead = self._rows.n_sections == 1 and key.round < self._max_rounds and not is_last
         deal, self._ahead = self._ahead, None
         if deal is None or rows is None or (deal.key, deal.n_rows) != (key, rows.n_rows):
             deal = self._new(key, rows)
@@ -165,7 +169,7 @@ class Dealing:
             return None
         if not current.is_complete:
             return current
-        if self._ahead is None and self._rows.n_sections == 1 and current.key.round < self._max_rounds:
+        if self._ahead is None and self._deals_ahead:
             self._ahead = self._new(RoundKey(current.key.round + 1, 1), self._rows.all_selected)
         return None if self._ahead is None or self._ahead.is_complete else self._ahead
 

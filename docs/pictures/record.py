@@ -20,7 +20,7 @@ from pathlib import Path
 
 COLUMNS, ROWS = 100, 60
 UNTIL = "To do the same by hand"
-"""The demo ends with commands that name this machine's folders: they are left out."""
+"""The demo ends with long commands, which are left out."""
 HOLD = 10.0
 """Seconds for which the last picture stays before the recording begins again."""
 FRAMES_A_SECOND = 3
@@ -149,7 +149,8 @@ def record() -> list[tuple[float, str]]:
             pending += piece
             text = pending.decode("utf-8", "ignore")
             pending = b"" if text.encode() == pending else pending[len(text.encode()) :]
-            written.append((time.monotonic() - start, text))
+            # The picture names no folder of this machine.
+            written.append((time.monotonic() - start, text.replace(f"{program.parent}/", "").replace(f"{folder}/", "")))
         if process.wait():
             sys.exit("the demo has failed: " + "".join(text for _, text in written))
     return written

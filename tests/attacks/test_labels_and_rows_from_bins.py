@@ -5,6 +5,7 @@ The guest looks for the members of the host's bins, the host for labels.
 
 import math
 from contextlib import suppress
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.process import Policy
 from trilateral.common.jobs.account import Account
 from trilateral.common.jobs.ledger import Ledger
-from trilateral.common.protocol.binning import FineBins, MergeRule
+from trilateral.common.protocol.binning import Counts, FineBins, MergeRule
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
 from trilateral.common.protocol.messages import ElementPiece, Kind, MergedColumn
 from trilateral.common.protocol.scales import GRADIENT_BITS
@@ -26,7 +27,7 @@ from trilateral.common.protocol.shares.counting import count_bits, sent_share
 from trilateral.common.shares import kernels
 from trilateral.common.shares.keys import Purpose
 from trilateral.common.shares.layout import tile
-from trilateral.guest_party.bins import released_equations
+from trilateral.guest_party.bins import GuestBins, released_equations
 
 N_ROWS = 64
 N_UNKNOWN = 12
@@ -121,6 +122,39 @@ def test_a_guest_with_powers_for_labels_reads_members_of_a_bin_unless_only_k_bit
     assert not any(read(bits)[bits // 2 + 1 :])
 
 
+def test_a_guest_that_marks_one_row_reads_its_fine_bins_and_the_hosts_ledger_counts_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What remains: the fine counts of a label that one row has are the bins of this row, in all columns."""
+    n_rows, n_bins = 3_000, 20
+    codes = np.random.default_rng(6).integers(0, n_bins, (n_rows, 3)).astype(np.uint8)
+    opened: list[Counts] = []
+    merge = GuestBins._merge
+
+    def look(guest: GuestBins, fine: FineBins, n_positive: Counts) -> MergedColumn:
+        opened.append(n_positive)
+        return merge(guest, fine, n_positive)
+
+    monkeypatch.setattr(GuestBins, "_merge", look)
+    ledger, policy = Ledger(tmp_path, Role.HOST), Policy(share_bins="guest")
+    account = Account(ledger, policy, "people", Role.HOST)
+    most, due, n_read = account.max_equations(n_rows, None), 0, 0
+    with suppress(PolicyError):
+        for marked in range(n_rows):
+            opened.clear()
+            labels = np.where(np.arange(n_rows) == marked, 1.0, -1.0)
+            counted = count_labels(host_data(codes), guest_data(labels))
+            due = counted.due[Role.HOST]
+            account.spend_counts(due, most)
+            assert [int(each.argmax()) for each in opened] == codes[marked].tolist()
+            # Neither the host nor the guest's file gets such counts: one merged bin is left.
+            assert all(len(each.n_positive) == 1 for each in counted.results[Role.GUEST].merged)
+            n_read += 1
+    with pytest.raises(PolicyError, match=r"policy\.min_rows_per_equation"):
+        account.spend_counts(due, most)
+    assert 0 < n_read <= n_rows / policy.min_rows_per_equation / (2 * n_bins)
+
+
 # --- the host
 
 
@@ -193,12 +227,17 @@ def test_two_bins_that_differ_by_one_row_show_its_label_and_the_ledger_counts_th
     assert counted.due[Role.GUEST] >= 2 * 2 * math.log2(601) / GRADIENT_BITS
 
 
-def test_a_small_bin_is_merged_before_the_host_is_told() -> None:
+@pytest.mark.parametrize("keep_from", [0, 1])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_small_bin_is_merged_before_the_host_is_told(keep_from: int, ordered: bool) -> None:
+    # Also if the host asks to keep its bins, however few rows it says are enough.
     labels = np.where(np.random.default_rng(5).random(2_000) < 0.3, 1.0, -1.0)
     codes = np.where(np.arange(2_000) < 12, 0, 1 + np.arange(2_000) % 4).astype(np.uint8)[:, np.newaxis]
 
-    lax = count_labels(host_data(codes), guest_data(labels), rule=MergeRule(8, 1, 1))
-    strict = count_labels(host_data(codes), guest_data(labels), rule=MergeRule(8, 1, 20))
+    host = host_data(codes, ordered=[ordered])
+    host = replace(host, bins=[replace(fine, keep_from=keep_from) for fine in host.bins])
+    lax = count_labels(host, guest_data(labels), rule=MergeRule(8, 1, 1))
+    strict = count_labels(host, guest_data(labels), rule=MergeRule(8, 1, 20))
 
     def smallest(result: MergedColumn) -> int:
         sizes = np.bincount(np.asarray(result.groups)[codes[:, 0]])

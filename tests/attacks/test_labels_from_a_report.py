@@ -10,8 +10,16 @@ the label already. The attacks measure what they leave open.
 import numpy as np
 import pytest
 
-from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows
 from trilateral.common.data.model import score_groups
+from trilateral.common.data.model.classes import (
+    ClassNumbers,
+    Softmax,
+    log_probabilities,
+    odds_of_class,
+    one_vs_rest,
+    rows_of_classes,
+)
 from trilateral.common.data.model.score_groups import ScoreGroups
 from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 from trilateral.common.protocol.logistic import probability
@@ -130,3 +138,63 @@ def test_the_bounds_of_groups_are_the_scores_of_no_person() -> None:
     groups = ScoreGroups.of(scores, labels, scores)
     assert groups is not None
     assert not set(groups.bounds) & set(scores.tolist())
+
+
+def _people_of_classes(n_rows: int) -> tuple[FloatMatrix, ClassNumbers]:
+    """Return log probabilities of three classes, and classes drawn with them.
+
+    The last class is easily told apart from the others, so that orders by the probability of the first and of the
+    second class are nearly opposite.
+    """
+    rng = np.random.default_rng(n_rows)
+    between = 2 * rng.normal(size=n_rows)
+    odds = np.stack([between / 2, -between / 2, np.where(np.arange(n_rows) < 100, 30.0, -30.0)], axis=1)
+    logs = log_probabilities(odds, Softmax(slopes=[1.0] * 3, offsets=[0.0] * 3))
+    classes = (rng.random(n_rows)[:, np.newaxis] > np.exp(logs).cumsum(axis=1)).sum(axis=1)
+    return logs, classes.astype(np.int64)
+
+
+def _labels_from_two_classes(logs: FloatMatrix, classes: ClassNumbers, rows: list[Rows]) -> int:
+    """Look for rows above each other's bounds in groups of two classes: how many labels do their counts show?
+
+    A set of rows that one class counts and the other does not, up to few rows, gives the labels of these few.
+    """
+    counted, sets = [], []
+    for number in range(2):
+        odds, own = odds_of_class(logs, number), rows[number]
+        groups = _groups(odds[own], one_vs_rest(classes, number)[own])
+        place = np.full(len(odds), -1)
+        place[own] = np.searchsorted(groups.bounds, odds[own])
+        place[np.exp(logs[:, 2]) > 0.5] = -1  # The reader is nearly sure that these have the third class.
+        n = len(groups.n_positive)
+        intervals = [(first, last) for first in range(n) for last in range(first, n)]
+        sets.append(np.array([(place >= first) & (place <= last) for first, last in intervals]))
+        counted.append(np.array([sum(groups.n_positive[first : last + 1]) for first, last in intervals]))
+    known = set()
+    both = sets[0].astype(np.float32) @ sets[1].astype(np.float32).T
+    apart = sets[0].sum(axis=1)[:, np.newaxis] + sets[1].sum(axis=1) - 2 * both
+    for first, second in np.argwhere((apart > 0) & (apart <= 3)):
+        found = counted[0][first] + counted[1][second] - both[first, second]
+        if found not in {0, apart[first, second]}:
+            continue
+        for number, (one, other) in enumerate(((first, second), (second, first))):
+            of_rows = np.flatnonzero(sets[number][one] & ~sets[1 - number][other])
+            assert ((classes[of_rows] == number) == (found > 0)).all()
+            known.update(of_rows.tolist())
+    return len(known)
+
+
+def test_groups_of_the_same_rows_for_several_classes_would_tell_labels() -> None:
+    n_known = 0
+    for n_rows in range(1101, 1106):
+        logs, classes = _people_of_classes(n_rows)
+        n_known += _labels_from_two_classes(logs, classes, [np.arange(n_rows)] * 3)
+    assert n_known > 10
+
+
+def test_groups_of_other_rows_for_each_class_tell_no_label() -> None:
+    for n_rows in range(1101, 1106):
+        logs, classes = _people_of_classes(n_rows)
+        rows = rows_of_classes(n_rows, 3, seed=1)
+        assert sorted(np.concatenate(rows).tolist()) == list(range(n_rows))
+        assert _labels_from_two_classes(logs, classes, rows) == 0

@@ -3,7 +3,8 @@
 At the minimum, a new row with columns x and residual r = sigma(u) - y moves the weights by about -H^-1 x r / n. H^-1 is
 positive definite, so the change along x has the sign of -r, which is that of the label. The host chooses its own values
 of the row: extreme ones, without clipping, make its part of x outweigh the guest's. It makes no difference whether the
-second training starts from the first model, nor whether the new table has another name.
+second training starts from the first model, nor whether the new table has another name. Nor does it help the guest that
+its new table calls the other value of the label the positive one: all weights change their sign.
 """
 
 import json
@@ -59,15 +60,23 @@ def write(folder: Path) -> dict[Role, dict[str, Path]]:
     return paths
 
 
-def world(folder: Path, guest: Policy, *, lax_host: bool) -> Configs:
+def world(folder: Path, guest: Policy, *, lax_host: bool, swapped: bool = False) -> Configs:
+    """Return the three configurations; `swapped` has the guest's label in the tables of June the other way round."""
     configs, paths = make_configs(folder), write(folder)
     policies = {Role.HOST: Policy(**LENIENT) if lax_host else Policy(), Role.GUEST: guest}
     for role in PARTIES:
         dataset = configs[role].datasets.popitem()[1]
         label = LabelConfig() if role is Role.GUEST else None
+        other_label = LabelConfig(positive="0", negative="1") if swapped and label else label
         preprocessing = PreprocessingConfig(clip=None)
         datasets = {
-            name: dataset.model_copy(update={"path": path, "label": label, "preprocessing": preprocessing})
+            name: dataset.model_copy(
+                update={
+                    "path": path,
+                    "label": label if name == "may" else other_label,
+                    "preprocessing": preprocessing,
+                }
+            )
             for name, path in paths[role].items()
         }
         configs[role] = configs[role].model_copy(update={"datasets": datasets, "policy": policies[role]})
@@ -120,6 +129,26 @@ async def test_the_guests_default_policy_refuses_a_training_with_one_new_row(
     assert not JobFolder(configs[Role.HOST].state, "june-0").model.exists()
     entries = json.loads((configs[Role.GUEST].state / LEDGER).read_text())["datasets"]
     assert {name: each["trainings"] for name, each in entries.items()} == {"may": 1}
+
+
+@pytest.mark.parametrize("protected", [True, False])
+async def test_a_label_that_is_written_the_other_way_round_hides_no_row(tmp_path: Path, protected: bool) -> None:
+    """Under `shares`, the comparison of folds, which knows no labels, would refuse these jobs as well."""
+    configs = world(tmp_path, Policy() if protected else WITHOUT_RULE, lax_host=True, swapped=True)
+    found = []
+    async with serving(configs) as client:
+        first = MAY.model_copy(update={"protocol": "paillier"})
+        assert (await train_over_localhost(client, first)).state == JOB_STATE_FINISHED
+        for number in range(len(LABELS)):
+            job = june(number, warm=False).model_copy(update={"protocol": "paillier"})
+            status = await train_over_localhost(client, job)
+            if protected:
+                assert "under policy.min_changed_rows" in status.detail
+                continue
+            assert status.state == JOB_STATE_FINISHED, status.detail
+            change = -hosts_weights(configs, job.name) - hosts_weights(configs, "may")
+            found.append(int(change @ EXTREME > 0))
+    assert protected or found == LABELS
 
 
 async def test_under_one_name_the_ledger_ends_the_trainings_even_without_the_rule(tmp_path: Path) -> None:

@@ -10,8 +10,14 @@ from playwright.sync_api import Browser, expect
 
 from tests.support.browsed_trial import CATEGORIES, FINISHED, GUEST_COLUMNS, HOST_COLUMNS, BrowsedTrial
 from tests.support.browser import Visitor, visiting
+from tests.unit.report.test_classes import CLASSES, folder
 from trilateral.common.base.roles import Role
-from trilateral.common.report.page import report_html
+from trilateral.common.config.dataset import DatasetConfig, LabelConfig
+from trilateral.common.report.job_files import read_path
+from trilateral.common.report.later_rows import LaterRows
+from trilateral.common.report.page import html_of, report_html
+
+__all__ = ["folder"]
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +77,23 @@ def test_the_threshold_moves_with_the_keyboard(browser: Browser, reports: dict[R
         page.get_by_role("button", name="Set to the lowest cost").click()
         expect(page.locator("#least-cost")).to_have_text(re.compile(rf"{re.escape(cost.inner_text())} at "))
         visitor.check_widths()
+
+
+def test_each_class_has_a_threshold_of_its_own(browser: Browser, folder: Path, tmp_path: Path) -> None:
+    dataset = DatasetConfig(path=folder / "march.csv", label=LabelConfig(column="home", classes=CLASSES))
+    later = LaterRows(scores=folder / "scores.csv", labels=("march", dataset))
+    file = tmp_path / "classes.html"
+    file.write_text(html_of(read_path(folder / "state/jobs/homes"), later))
+    with reading(browser, file) as visitor:
+        visitor.check_looks()
+        panels = visitor.page.get_by_role("group", name="Thresholds: class")
+        expect(panels).to_have_count(3)
+        values = [panels.nth(place).locator("output").first.inner_text() for place in range(3)]
+        panels.nth(1).get_by_label("Threshold on the probability").focus()
+        visitor.page.keyboard.press("Home")
+        expect(panels.nth(1).locator("output").first).not_to_have_text(values[1])
+        for place in (0, 2):
+            expect(panels.nth(place).locator("output").first).to_have_text(values[place])
 
 
 def test_a_report_says_the_same_without_scripts(browser: Browser, reports: dict[Role, Path]) -> None:

@@ -107,6 +107,9 @@ def test_two_models_are_compared_by_weights_and_on_the_same_rows(tmp_path: Path)
     assert compared.psi > 0
     assert trilateral.compare_scores(a, a).psi == 0
     assert trilateral.compare_scores(a, b).auc is None
+    assert trilateral.compare_scores(a[:300], b, rows["label"]) == trilateral.compare_scores(
+        a[:300], b[:300], rows["label"][:300]
+    )
 
 
 def test_each_class_has_a_distribution_of_its_own_score(tmp_path: Path) -> None:
@@ -127,8 +130,8 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     wrong: list[tuple[Any, tuple[Any, ...], type[Exception], str]] = [
         (trilateral.calibration_drift, ([0.5], p), TypeError, "probabilities: expected a pandas Series"),
         (trilateral.calibration_drift, (p, [True]), TypeError, "labels: expected a pandas Series"),
-        (trilateral.calibration_drift, (p, p.rename(index={"b": "c"})), trilateral.DataError, "misses some"),
-        (trilateral.calibration_drift, (p, p.iloc[:1]), trilateral.DataError, "other rows than the scores"),
+        (trilateral.calibration_drift, (p, p.rename(index={"b": "c"})), trilateral.DataError, "lacks 1 row of 2"),
+        (trilateral.calibration_drift, (p, p.iloc[:1]), trilateral.DataError, "lacks 1 row of 2: use the IDs"),
         (trilateral.calibration_drift, (p + 1, p), trilateral.DataError, "outside 0 to 1"),
         (trilateral.calibration_drift, (p, p), trilateral.DataError, "other than True and False, 0 and 1, or -1 and 1"),
         (trilateral.calibration_drift, (p, pd.Series([1, 2], p.index)), trilateral.DataError, "give True for the rows"),

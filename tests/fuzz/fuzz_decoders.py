@@ -88,7 +88,7 @@ SEEDS: list[Message] = [
     IdChallenge(bytes(32), 120, 3, bytes(32), 4),
     IdProof(bytes(32), bytes(32), 3, bytes(32)),
     IdConfirmation(bytes(32)),
-    BinSizes((FineBins((60, 40, 20), True, True), FineBins((70, 50), False))),
+    BinSizes((FineBins((60, 40, 20), True, True), FineBins((70, 50), False, keep_from=10))),
     MergedBins((MergedColumn((0, 1, 1), (20, 30)), MergedColumn((0, 0), (50,)))),
     RolePiece(Purpose.SPLIT, True, 0, 4, bytes([0, 1, 2, 255])),
     HoldoutScores(KEY, 0, 2, STEP),

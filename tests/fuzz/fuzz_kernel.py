@@ -130,7 +130,7 @@ class SharesFuzzer:
         )
         fmt, some, key, yes = draw.choice(FORMATS), self._elements, self._bytes(16), draw.random() < 0.5
         numbers, table = self._numbers(fmt), wave_table()
-        is_host, gradient = draw.random() < 0.5, draw.random() < 0.5
+        is_host, gradient, v = draw.random() < 0.5, draw.random() < 0.5, draw.randrange(1, 4)
         n_v = rows if gradient and fmt.weighted else 0
         dealt = fmt.n_odd if is_host else fmt.n_even
         narrow = self._bytes(4 * rows * own)
@@ -171,7 +171,8 @@ class SharesFuzzer:
                 is_host,
                 gradient,
             ),
-            lambda: kernel.add_products(level, some(own), narrow if yes else some(rows * own), some(rows)),
+            lambda: kernel.add_products(level, some(v * own), narrow if yes else some(rows * own), some(v * rows), v),
+            lambda: kernel.scale(level, some(rows * own), narrow if yes else some(rows * own), some(rows)),
             lambda: kernel.add_mask_products(level, some(own), key, some(rows), 1, row),
         ]
         with suppress(ValueError):

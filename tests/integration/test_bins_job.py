@@ -12,7 +12,9 @@ from tests.support.three_servers import DATASET, make_configs, serving, train_ov
 from trilateral import aio
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.roles import Role
-from trilateral.common.config.dataset import BinningConfig, SplitConfig
+from trilateral.common.checks.finding import Level
+from trilateral.common.checks.tables import check_tables
+from trilateral.common.config.dataset import BinningConfig, ColumnBinning, SplitConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.bins_file import BinsFile, load_bins
@@ -185,6 +187,87 @@ async def test_a_policy_refuses_a_bins_job(tmp_path: Path, policies: dict[Role, 
     assert text in status.detail
     for role in (Role.HOST, Role.GUEST):
         assert not JobFolder(configs[role].state, BINS.name).bins.exists()
+
+
+async def test_each_bin_that_is_told_has_the_fewest_rows_of_each_label_that_the_guest_asks_for(tmp_path: Path) -> None:
+    write_tables(tmp_path, n_rows=900)
+    fewest = 100
+    strict = {Role.GUEST: PERMITTED[Role.GUEST] | {"min_bin_label_count": fewest}}
+    configs = configured(make_configs(tmp_path), PERMITTED | strict)
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, BINS)
+    assert status.state == JOB_STATE_FINISHED, status.detail
+    columns = bins_of(configs, Role.HOST).columns
+    assert any(len(column.bins) > 1 for column in columns)
+    for bins in (each.bins for each in columns):
+        assert all(min(each.n_positive or 0, each.n_rows - (each.n_positive or 0)) >= fewest for each in bins)
+
+
+async def test_the_host_is_told_why_a_column_has_no_bins(tmp_path: Path) -> None:
+    write_tables(tmp_path, n_rows=300)
+    policies = PERMITTED | {Role.GUEST: PERMITTED[Role.GUEST] | {"min_bin_label_count": 100}}
+    configs = configured(make_configs(tmp_path), policies)
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, BINS)
+    assert status.state == JOB_STATE_FINISHED, status.detail
+    host = bins_of(configs, Role.HOST)
+    assert not host.columns
+    assert set(host.left_out.values()) == {
+        "too few rows for two bins, by the guest's `min_share` and policy.min_bin_label_count"
+    }
+
+
+async def test_the_host_may_keep_its_own_bins(tmp_path: Path) -> None:
+    tables = write_tables(tmp_path, n_rows=900)
+    configs = configured(make_configs(tmp_path), PERMITTED, job=BINS.name)
+    host = configs[Role.HOST]
+    dataset = host.datasets[DATASET]
+    names = [name for name in tables[Role.HOST].columns if name != "id"]
+    of_columns = {
+        names[0]: ColumnBinning(method=[-2.0, -0.5, 0.0, 1.5]),
+        names[1]: ColumnBinning(method="width", max_bins=6, min_share=0.02),
+        names[2]: ColumnBinning(method="quantile", max_bins=7),
+    }
+    binning = BinningConfig(job=BINS.name, columns=of_columns)
+    preprocessing = dataset.preprocessing.model_copy(update={"binning": binning})
+    datasets = {DATASET: dataset.model_copy(update={"preprocessing": preprocessing})}
+    configs[Role.HOST] = host.model_copy(update={"datasets": datasets})
+
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, BINS)
+        assert status.state == JOB_STATE_FINISHED, status.detail
+        status = await train_over_localhost(client, TRAINING)
+        assert status.state == JOB_STATE_FINISHED, status.detail
+
+    train = joined(tables)
+    columns = bins_of(configs, Role.HOST).columns
+    for column in columns:
+        check_counts(column, train)
+    own, equal, quantiles = columns
+    assert isinstance(own, BinnedNumber)
+    assert isinstance(equal, BinnedNumber)
+    assert own.bounds == [-2.0, -0.5, 0.0, 1.5]
+    low, high = train[names[1]].min(), train[names[1]].max()
+    assert {*np.round(equal.bounds, 9)} <= {*np.round(np.linspace(low, high, 7)[1:-1], 9)}
+    # The guest, which merges its own columns to four bins, leaves these alone.
+    assert min(len(equal.bounds), len(quantiles.bins)) > 3
+    assert len(quantiles.bins) in (7, 8)
+
+
+@pytest.mark.parametrize(
+    ("job", "text"),
+    [
+        (TRAINING, "names bins-1, and this party has no bins of a job with that name"),
+        (BINS.model_copy(update={"task": "train"}), "names bins-1, the job itself: if the file is for"),
+        (BINS, ""),
+    ],
+)
+def test_a_check_says_which_bins_are_lacking(tmp_path: Path, job: JobConfig, text: str) -> None:
+    write_tables(tmp_path, n_rows=900)
+    config = configured(make_configs(tmp_path), PERMITTED, job=BINS.name)[Role.HOST]
+    problems = [each.text for each in check_tables(config, job) if each.level is Level.PROBLEM]
+    assert len(problems) == bool(text)
+    assert all(text in each and str(tmp_path) not in each for each in problems)
 
 
 async def test_a_guest_that_keeps_its_counts_still_sees_the_hosts_columns(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pandas as pd
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed448
@@ -277,9 +278,23 @@ def labels_forgotten_for_a_job(setting: Setting) -> None:
     setting.job = {"name": "j", "dataset": DATASET}
 
 
+def a_table_with_two_names(setting: Setting) -> None:
+    datasets = setting.settings[Role.HOST]["datasets"]
+    path = Path(datasets[DATASET]["path"])
+    datasets["again"] = {"path": str(path.parent / ".." / path.parent.name / path.name)}
+
+
 def a_dataset_for_predictions(setting: Setting) -> None:
     unlabelled = {"path": setting.dataset(Role.GUEST)["path"], "exclude": ["label"]}
     setting.settings[Role.GUEST]["datasets"]["new"] = unlabelled
+
+
+def a_category_that_means_missing(setting: Setting) -> None:
+    def add(rows: list[list[str]]) -> None:
+        rows[:] = [[*row, "job" if n == 0 else "none" if n % 4 == 0 else "own"] for n, row in enumerate(rows)]
+
+    setting.change_table(Role.GUEST, add)
+    setting.dataset(Role.GUEST)["categorical"] = ["job"]
 
 
 def all_positive_rows_in_the_hold_out(setting: Setting) -> None:
@@ -789,6 +804,7 @@ LOCAL = [
     ),
     Case(a_table_of_another_name, PROBLEM, "datasets.made: there is no file"),
     Case(no_label_column, PROBLEM, "datasets.made: "),
+    Case(a_category_that_means_missing, NOTE, "datasets.made: categories are missing in 'job' (50 rows): an empty fie"),
     Case(other_label_values, PROBLEM, "datasets.made: column 'label'"),
     Case(labels_forgotten, WARNING, "datasets: no dataset has a `label`, so this guest can train nothing"),
     Case(labels_forgotten_for_a_job, PROBLEM, "datasets.made: dataset 'made': the guest needs the labels: set `label`"),
@@ -801,6 +817,9 @@ LOCAL = [
     Case(few_positive_rows, WARNING, "datasets.made: before alignment: only "),
     Case(labels_at_the_host, PROBLEM, "datasets.made: dataset 'made': the host has no labels", Role.HOST),
     Case(an_id_twice, PROBLEM, "datasets.made: column 'id' repeats an earlier ID in 1 of 200 rows", Role.HOST),
+    Case(
+        a_table_with_two_names, NOTE, "datasets: made, again read host.csv: the ledger counts what each of", Role.HOST
+    ),
     Case(a_column_of_row_numbers, NOTE, "datasets.made: left out column 'Unnamed: 0': named like a", Role.HOST),
     Case(a_constant_column, NOTE, "datasets.made: left out column 'x0': the same value in all training", Role.HOST),
     Case(a_constant_column_refused, PROBLEM, "datasets.made: column 'x0' has the same value in all tr", Role.HOST),
@@ -1246,6 +1265,20 @@ FOLLOWED = {
     swapped_addresses_in_plaintext,
     plaintext_here,
 }
+
+
+async def test_an_id_column_with_the_name_of_a_column_of_scores_is_reported_before_a_prediction(
+    setting: Setting,
+) -> None:
+    for role in PARTIES:
+        path = setting.folder / f"{role}.csv"
+        table = pd.read_csv(path)
+        table.assign(reason_1="DE").to_csv(path, index=False)
+        setting.dataset(role)["id"] = ["id", "reason_1"]
+    (found,) = [each for each in await setting.check(Role.GUEST) if each.subject == "datasets.made.id"]
+    assert found.level is WARNING
+    assert "predictions are refused: `id` names the column 'reason_1'" in found.text
+    assert not [each for each in await setting.check(Role.HOST) if each.subject == "datasets.made.id"]
 
 
 # --- what is printed

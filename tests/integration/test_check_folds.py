@@ -33,7 +33,7 @@ def test_the_owner_is_told_the_sizes_of_the_folds(owner: Role, fold_by: str, tmp
     assert not found[Level.PROBLEM]
     assert f"before alignment: 3 folds by {fold_by} have " in found[Level.OK]
     if fold_by == "label":
-        assert "200 to 200 training rows" in found[Level.OK]
+        assert "3 folds by label have 200 training rows" in found[Level.OK]
     else:
         what = "40 groups" if fold_by == "group" else "40 different times"
         assert f"the column in `folds` has {what}, at most " in said(configs[owner], None)[Level.OK]

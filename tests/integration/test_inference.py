@@ -16,13 +16,13 @@ from tests.support.three_servers import (
     trained_coef,
     write_tables,
 )
-from trilateral.cli.results import print_part
+from trilateral.cli.results import print_model, print_part
 from trilateral.client.model import Model
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.inference import infer
-from trilateral.common.data.model.model_file import PartyModel, load_model
+from trilateral.common.data.model.model_file import PartyModel, load_model, save_model
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
@@ -47,6 +47,12 @@ def permitting(configs: Configs, *parties: Role) -> Configs:
 def shown(model: PartyModel) -> str:
     out = io.StringIO()
     print_part(model, Console(file=out, width=160))
+    return out.getvalue()
+
+
+def printed_at_the_end(config: ProcessConfig) -> str:
+    out = io.StringIO()
+    print_model(config, JOB.name, Console(file=out, width=160), show="SHOW")
     return out.getvalue()
 
 
@@ -75,6 +81,13 @@ async def test_each_party_has_the_accuracy_of_its_own_weights(tmp_path: Path) ->
         assert all(heading in text for heading in ("std err", "P>|z|", "[0.025", "0.975]"))
         assert ("McFadden R2" in text) == (role is Role.GUEST)
         assert Model(model).inference == found
+        # At the end of the training there is no such table, but its warnings are there.
+        at_the_end = printed_at_the_end(configs[role])
+        assert "to see the weights and how accurate they are, run: SHOW\n" in at_the_end
+        assert "warning" not in at_the_end
+        doubtful = model.model_copy(update={"inference": found.model_copy(update={"warnings": ["take care"]})})
+        save_model(JobFolder(configs[role].state, JOB.name).model, doubtful)
+        assert "warning: take care\n" in printed_at_the_end(configs[role])
         # One equation for each pair of the other party's columns, and those of every training.
         n_peer = len(coef) - len(model.training_weights)
         entry = Ledger(configs[role].state, role).entry(DATASET)

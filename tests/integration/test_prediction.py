@@ -589,9 +589,10 @@ async def test_ids_with_another_number_of_columns_are_refused(world: World) -> N
         )
 
 
-async def test_an_id_column_that_is_called_like_a_figure_is_refused(world: World) -> None:
-    world.split_ids(Role.GUEST, ["id", "score"])
-    await world.refused(ConfigError, "datasets.new: `id` names a column 'score'.* rename the column")
+@pytest.mark.parametrize("name", ["score", "probability", "reason_1", "host_reason_12"])
+async def test_an_id_column_that_is_called_like_a_column_of_the_scores_is_refused(world: World, name: str) -> None:
+    world.split_ids(Role.GUEST, ["id", name])
+    await world.refused(ConfigError, f"datasets.new: `id` names the column '{name}'.* rename the column")
 
 
 async def test_without_an_audit_log_or_a_counter_no_score_leaves(world: World) -> None:

@@ -12,6 +12,8 @@ import pytest
 from tests.support.three_servers import DATASET, check_model, make_configs, serving, train_over_localhost, write_tables
 from tests.support.waiting import SECONDS
 from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.checks.finding import Level
+from trilateral.common.checks.tables import check_tables
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.model_file import load_model, save_model
@@ -81,21 +83,30 @@ async def test_a_partys_policy_refuses_a_warm_start(configs: Configs, role: Role
     assert f"the {role} refuses the job under policy.share_earlier_weights" in status.detail
 
 
-async def test_a_party_without_the_earlier_model_says_so(configs: Configs) -> None:
+def problems(config: ProcessConfig, job: JobConfig) -> list[str]:
+    """What `trilateral check --job` finds wrong with the table and the policy of a party."""
+    return [each.text for each in check_tables(config, job) if each.level is Level.PROBLEM]
+
+
+async def test_a_party_without_the_earlier_model_says_so_and_so_does_its_check(configs: Configs) -> None:
     async with serving(configs) as client:
         status = await train_over_localhost(client, JUNE)
     assert status.state == JOB_STATE_FAILED
-    assert "there is no model of job may to start from" in status.detail
+    for said in ([status.detail], *(problems(configs[role], JUNE) for role in PARTIES)):
+        assert ["there is no model of job may to start from" in each for each in said] == [True]
 
 
 async def test_a_model_under_paillier_is_no_start(configs: Configs) -> None:
     async with serving(configs) as client:
         assert (await train_over_localhost(client, MAY)).state == JOB_STATE_FINISHED
+        assert not problems(configs[Role.GUEST], JUNE)
         path = JobFolder(configs[Role.GUEST].state, MAY.name).model
         model = load_model(path)
         save_model(path, model.model_copy(update={"job": model.job.model_copy(update={"protocol": "paillier"})}))
         status = await train_over_localhost(client, JUNE)
-    assert "hides the guest's weights from the coordinator" in status.detail
+    assert not problems(configs[Role.HOST], JUNE)
+    for said in ([status.detail], problems(configs[Role.GUEST], JUNE)):
+        assert ["hides the guest's weights from the coordinator" in each for each in said] == [True]
 
 
 async def test_a_stopped_job_continues_from_its_first_start_even_if_the_earlier_model_is_gone(

@@ -74,6 +74,23 @@ def test_quantile_bins_are_those_of_qcut() -> None:
     assert column.bounds == pytest.approx(edges[1:-1].tolist(), rel=1e-12)
 
 
+def test_bins_with_bounds_of_ones_own_are_those_of_cut() -> None:
+    frame = made_rows()
+    bounds = {"utilisation": [0.04, 0.2, 0.5, 2.0], "income": [1000.0, 2500.0, 6000.0], "late": [1.0, 2.0]}
+    # The bin below 0.04 has less than 5% of the rows, and there is no row from 2.0 on.
+    wanted = {**bounds, "utilisation": [0.04, 0.2, 0.5]}
+    columns = fitted(frame, columns={name: {"method": each} for name, each in bounds.items()})
+    assert [column.name for column in columns] == list(bounds)
+    for column in columns:
+        assert isinstance(column, BinnedNumber)
+        assert column.bounds == wanted[column.name]
+        bins = pd.cut(frame[column.name], [-math.inf, *column.bounds, math.inf], right=False, labels=False)
+        table = table_of(bins.fillna(len(column.bounds) + 1).astype(int), frame["bad"])
+        assert table["n"].tolist() == [each.n_rows for each in column.bins]
+        assert table["p"].tolist() == [each.n_positive for each in column.bins]
+        assert column.woe_values == pytest.approx(table["woe"].to_numpy(), rel=1e-12)
+
+
 def test_no_monotone_merge_of_the_quantiles_has_a_larger_iv() -> None:
     frame = made_rows()[["utilisation", "bad"]]
     (column,) = fitted(frame, max_bins=4, min_share=0.05)

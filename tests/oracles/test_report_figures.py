@@ -16,7 +16,7 @@ from sklearn.metrics import (
 )
 
 from trilateral.common.base.arrays import FloatVector
-from trilateral.common.data.model.calibration import AnyCalibration, Method, Platt, calibrate, fit_calibration, log_odds
+from trilateral.common.data.model.calibration import AnyCalibration, Method, calibrate, fit_calibration, log_odds
 from trilateral.common.data.model.score_groups import ScoreGroups
 from trilateral.common.protocol.logistic import probability
 from trilateral.common.report.contents import Table, Thresholds
@@ -62,8 +62,9 @@ def columns(table: Table) -> dict[str, Sequence[float]]:
 
 
 def test_what_follows_from_a_threshold(rows: Rows) -> None:
-    shown: Thresholds = thresholds_of(rows.groups, rows.calibration, threshold=0.2)
-    assert np.allclose(shown.probability, calibrate(np.array(rows.groups.bounds), rows.calibration), rtol=1e-5)
+    of_bounds = calibrate(np.array(rows.groups.bounds), rows.calibration)
+    shown: Thresholds = thresholds_of(rows.groups, of_bounds, threshold=0.2)
+    assert np.allclose(shown.probability, of_bounds, rtol=1e-5)
     assert shown.first == np.argmin(np.abs(np.array(shown.probability) - 0.2))
     assert shown.cost_false_negative == 4  # The costs are lowest at 1 / (1 + 4).
     for place, bound in enumerate(rows.groups.bounds):
@@ -133,7 +134,7 @@ def test_the_costs_of_right_probabilities_are_lowest_at_the_threshold_of_the_cos
     y = np.where(rng.random(200_000) < probability(u), 1.0, -1.0)
     groups = ScoreGroups.of(u, y, u)
     assert groups is not None
-    shown = thresholds_of(groups, Platt(a=1, b=0), threshold=0.25)
+    shown = thresholds_of(groups, probability(np.array(groups.bounds)), threshold=0.25)
     costs = np.array(shown.false_positive) + shown.cost_false_negative * (
         shown.n_positive - np.array(shown.true_positive)
     )

@@ -10,9 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
+from statsmodels.iolib.summary import forg
 
 from tests.support.frames import features_of
 from tests.support.inferred import Case, train_with_inference
+from trilateral.cli.wording import in_statsmodels
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import PreprocessingConfig
@@ -30,8 +32,10 @@ REGIONS = ("north", "south", "west")
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a training may differ by from statsmodels: three times the largest difference in thirty trainings, unless a
-    comment says otherwise. Their random numbers come from the operating system."""
+    """What a training may differ by from statsmodels: about three times the largest difference in sixty trainings.
+
+    The random numbers of a training come from the operating system.
+    """
 
     coef: float
     """In standard errors."""
@@ -45,14 +49,10 @@ class Bounds:
     """Relative, of the statistic of a column."""
 
 
-# Three times the largest difference of a standard error with whole weights, 5.5e-5, would be too coarse a bound. With
-# fraction bits, the rounds see columns that are rounded at random to multiples of 1/112 to 1/409, so their weights are
-# off by up to 0.01 standard errors. The scores then change by some sqrt(12 * 1e-4 / sum c W) = 6e-4 for 12 weights, and
-# so do the slopes, at most, and the standard errors. A loss has a rounding error of 1e-4; see `Format.loss_noise`.
 BOUNDS = {
-    "none": Bounds(coef=3e-4, errors=9e-5, p_values=8e-4, loss=3e-5, wald=1e-4),
-    "whole": Bounds(coef=3e-4, errors=1e-4, p_values=1.6e-3, loss=1e-4, wald=2e-4),
-    "fractions": Bounds(coef=8e-4, errors=1.9e-3, p_values=2e-2, loss=4.5e-4, wald=1.7e-3),
+    "none": Bounds(coef=1e-4, errors=4e-5, p_values=5e-4, loss=2e-6, wald=5e-5),
+    "whole": Bounds(coef=1e-4, errors=4e-5, p_values=5e-4, loss=5e-6, wald=5e-5),
+    "fractions": Bounds(coef=1e-4, errors=5e-5, p_values=5e-4, loss=2e-5, wald=1e-4),
 }
 
 
@@ -100,7 +100,6 @@ def test_the_table_of_a_training_is_that_of_statsmodels(
     model = sm.GLM(case.positive, case.design, family=sm.families.Binomial(), freq_weights=case.weights)
     wanted = model.fit(tol=1e-12, maxiter=50)
 
-    # The last step makes the weights exact. Standard errors are those of the point before it: see docs/evaluation.md.
     bounds = BOUNDS[weighting]
     assert np.abs((case.coef - wanted.params) / wanted.bse).max() < bounds.coef
     assert case.errors == pytest.approx(wanted.bse, rel=bounds.errors)
@@ -160,3 +159,11 @@ def test_tests_of_given_weights_are_those_of_statsmodels() -> None:
     assert [one.p_value for one in each] == pytest.approx(wanted.pvalues, rel=1e-7)
     interval = np.array([[one.lower, one.upper] for one in each])
     assert interval == pytest.approx(wanted.conf_int(), rel=1e-7)
+
+
+@pytest.mark.parametrize("decimals", [3, 4])
+def test_a_table_shows_numbers_as_statsmodels_does(decimals: int) -> None:
+    """The weight of an income in single euros is not -0.0000."""
+    sizes = [0.0, 4.2e-6, 3.1756e-5, 9.9e-5, 1e-4, 0.0123456, 2.0, 9999.9, 1e4, 12345.678]
+    for value in (*sizes, *(-size for size in sizes[1:])):
+        assert in_statsmodels(value, decimals) == forg(value, prec=decimals).strip()

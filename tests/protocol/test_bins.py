@@ -52,6 +52,22 @@ def test_the_guest_opens_exact_counts_and_merges_them(n_rows: int) -> None:
     assert counted.due[Role.HOST] == 40  # Two numbers for each of 20 bins.
 
 
+def test_bins_that_the_host_keeps_are_merged_only_if_they_lack_rows() -> None:
+    codes, labels = rows(700, (6, 20, 20))
+    labels[codes[:, 1] == 3] = 1.0
+    host = host_data(codes, ordered=[True, True, False])
+    kept = [replace(fine, keep_from=each) for fine, each in zip(host.bins, (10, 10, 36), strict=True)]
+
+    counted = count_labels(replace(host, bins=kept), guest_data(labels), rule=MergeRule(2, 200, 1))
+
+    first, second, third = (list(each.groups) for each in counted.results[Role.HOST].merged)
+    assert first == list(range(6))
+    # The bin without a negative row joins the smaller neighbour, the first of two that are equal.
+    assert second == [0, 1, 2, *range(2, 19)]
+    # Bins of 35 rows are too few for this column.
+    assert sum_groups(np.array(kept[2].n_rows), third).min() >= 36
+
+
 def test_columns_may_have_more_bins_together_than_a_byte_can_number() -> None:
     codes, labels = rows(1000, (20,) * 15)
     counted = count_labels(host_data(codes), guest_data(labels), rule=MergeRule(20, 1, 1))

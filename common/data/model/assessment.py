@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.config.dataset import LabelConfig
 from trilateral.common.config.settings import Settings
 from trilateral.common.data.model.calibration import (
@@ -94,7 +94,8 @@ class EvaluatedSet(Settings):
     intervals: Intervals
     """How much chance there is in the figures."""
     score_groups: ScoreGroups | None = None
-    """The rows in groups of neighbouring scores, for charts; None with too few rows. Older files lack it."""
+    """The rows in groups of neighbouring scores, for charts; None with too few rows. Older files lack it. In a model of
+    several classes, a share of the rows for each class alone, in groups of neighbouring log-odds of its probability."""
 
 
 def assess(
@@ -177,3 +178,32 @@ def evaluate_sets(
         )
         first += n_rows
     return evaluated
+
+
+def evaluate_class(
+    name: str,
+    scores: FloatVector,
+    labels: FloatVector,
+    odds: FloatVector,
+    rows: Rows,
+    *,
+    threshold: float,
+    seed: int,
+) -> EvaluatedSet:
+    """Measure the model of one class against the rest, with its probabilities among those of all classes.
+
+    Args:
+        name: of the set.
+        scores: the scores u of the class, by which the rows are ranked, shape (n_rows,).
+        labels: +1 for the rows of the class and -1 for all others, shape (n_rows,).
+        odds: log-odds of the probability of the class, shape (n_rows,).
+        rows: the rows that count in the groups of this class, and of no other one. The groups are by `odds`.
+        threshold: of the accuracy.
+        seed: of the intervals.
+    """
+    return EvaluatedSet(
+        name=name,
+        metrics=measure(scores, labels, odds, threshold),
+        intervals=Intervals.of(scores, labels, odds, seed),
+        score_groups=ScoreGroups.of(odds[rows], labels[rows], odds[rows]),
+    )

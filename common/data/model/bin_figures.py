@@ -46,6 +46,12 @@ def bin_figures(source: BinsFile | PartyModel) -> list[list[BinFigures]]:
     return columns
 
 
+def information_value(bins: Sequence[BinFigures]) -> float | None:
+    """Return the information value of a column; None if the bins have none."""
+    parts = [each.iv for each in bins if each.iv is not None]
+    return sum(parts) if len(parts) == len(bins) else None
+
+
 def bin_alone(column: str, label: str) -> str:
     """Return the label of a bin without the name of its column, for a table that has the name elsewhere."""
     return label.removeprefix(f"{column}=").removeprefix(f"{column} ").removeprefix("in ")

@@ -135,6 +135,23 @@ def log_odds(scores: FloatVector, calibration: AnyCalibration) -> FloatVector:
             return scores
 
 
+def formula(calibration: AnyCalibration) -> str:
+    """Return the map from a score u to a probability p, for people."""
+    match calibration:
+        case Platt(a=a, b=b):
+            return f"p = 1 / (1 + exp(-({a:.6g} u {_signed(b)})))"
+        case Isotonic(thresholds=thresholds):
+            return f"isotonic: linear between {len(thresholds):,} points"
+        case InterceptOnly(b=b):
+            return f"p = 1 / (1 + exp(-(u {_signed(b)})))"
+        case Uncalibrated():
+            return "p = 1 / (1 + exp(-u))"
+
+
+def _signed(number: float) -> str:
+    return f"{'+' if number >= 0 else '-'} {abs(number):.6g}"
+
+
 def fit_calibration(scores: FloatVector, labels: FloatVector, method: Method, rate: float) -> AnyCalibration:
     """Fit a map from scores to probabilities on hold-out rows.
 

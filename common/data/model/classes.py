@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from trilateral.common.base.arrays import FloatMatrix, FloatVector
+from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows
 from trilateral.common.config.settings import Settings
 from trilateral.common.data.model.calibration import FOLDS, SAYS_NONE, Finite
 from trilateral.common.protocol.evaluation import measure
@@ -86,7 +86,7 @@ def class_probabilities(scores: FloatMatrix, mapped: AnyClassMap) -> FloatMatrix
     Returns:
         Probabilities in [0, 1] that add up to 1 in each row, shape (n_rows, n_classes).
     """
-    return np.asarray(np.exp(_log_probabilities(scores, mapped)))
+    return np.asarray(np.exp(log_probabilities(scores, mapped)))
 
 
 def fit_class_map(scores: FloatMatrix, classes: ClassNumbers, method: str) -> AnyClassMap:
@@ -112,18 +112,15 @@ def fit_class_map(scores: FloatMatrix, classes: ClassNumbers, method: str) -> An
     return _fit_softmax(scores, classes, counts)
 
 
-def measure_classes(scores: FloatMatrix, classes: ClassNumbers, mapped: AnyClassMap) -> ClassMetrics:
-    """Compare scores with classes.
-
-    The probabilities of a row come from a map that was fitted without the row.
+def measure_classes(scores: FloatMatrix, classes: ClassNumbers, logs: FloatMatrix) -> ClassMetrics:
+    """Compare scores and probabilities with classes.
 
     Args:
         scores: the scores u, shape (n_rows, n_classes), at least one row.
         classes: the class of each row.
-        mapped: the map that was fitted on all rows; it determines the method.
+        logs: the logarithms of the probabilities of the same rows, shape (n_rows, n_classes).
     """
     n_rows, n_classes = scores.shape
-    logs = _cross_fitted(scores, classes, mapped)
     predicted = logs.argmax(axis=1)
     confusion = np.zeros((n_classes, n_classes), np.int64)
     np.add.at(confusion, (classes, predicted), 1)
@@ -141,7 +138,37 @@ def one_vs_rest(classes: ClassNumbers, number: int) -> FloatVector:
     return np.where(classes == number, 1.0, -1.0)
 
 
-def _log_probabilities(scores: FloatMatrix, mapped: AnyClassMap) -> FloatMatrix:
+def odds_of_class(logs: FloatMatrix, number: int) -> FloatVector:
+    """Return log(p / (1 - p)) of the probability p of a class, shape (n_rows,); finite where p rounds to 0 or 1.
+
+    Args:
+        logs: the logarithms of the probabilities of all classes, shape (n_rows, n_classes).
+        number: of the class, from 0 up.
+    """
+    odds: FloatVector = logs[:, number] - np.logaddexp.reduce(np.delete(logs, number, axis=1), axis=1)
+    return odds
+
+
+def rows_of_classes(n_rows: int, n_classes: int, seed: int) -> list[Rows]:
+    """Divide rows among the classes at random: the groups of scores of a class count only its own rows.
+
+    Each class orders the rows in another way. If the groups of two classes counted the same rows, there would be sets
+    of rows of both that differ in a single row, and the difference of their counts would show its class.
+
+    Args:
+        n_rows: number of rows.
+        n_classes: number of classes.
+        seed: makes the division reproducible.
+
+    Returns:
+        For each class the places of its rows, in ascending order.
+    """
+    order = np.random.default_rng(seed).permutation(n_rows)
+    return [np.sort(order[number::n_classes]) for number in range(n_classes)]
+
+
+def log_probabilities(scores: FloatMatrix, mapped: AnyClassMap) -> FloatMatrix:
+    """Return the logarithms of `class_probabilities`, which stay finite where a probability rounds to 0."""
     match mapped:
         case Softmax(slopes=slopes, offsets=offsets):
             return _log_softmax(scores * slopes + offsets)
@@ -181,10 +208,16 @@ def _fit_softmax(scores: FloatMatrix, classes: ClassNumbers, counts: NDArray[np.
     return Softmax(slopes=slopes.tolist(), offsets=(offsets - offsets.mean()).tolist())
 
 
-def _cross_fitted(scores: FloatMatrix, classes: ClassNumbers, mapped: AnyClassMap) -> FloatMatrix:
-    """Return log probabilities, each from a map that was fitted without the row; the folds are stratified by class."""
+def cross_fitted(scores: FloatMatrix, classes: ClassNumbers, mapped: AnyClassMap) -> FloatMatrix:
+    """Return log probabilities, each from a map that was fitted without the row; the folds are stratified by class.
+
+    Args:
+        scores: the scores u, shape (n_rows, n_classes).
+        classes: the class of each row.
+        mapped: the map that was fitted on all rows; it determines the method.
+    """
     if isinstance(mapped, Normalised):
-        return _log_probabilities(scores, mapped)
+        return log_probabilities(scores, mapped)
     n_rows, n_classes = scores.shape
     order = np.random.default_rng(_SEED).permutation(n_rows)
     folds = np.empty(n_rows, np.int64)
@@ -195,5 +228,5 @@ def _cross_fitted(scores: FloatMatrix, classes: ClassNumbers, mapped: AnyClassMa
     for fold in range(FOLDS):
         inside, outside = folds == fold, folds != fold
         counts = np.bincount(classes[outside], minlength=n_classes)
-        logs[inside] = _log_probabilities(scores[inside], _fit_softmax(scores[outside], classes[outside], counts))
+        logs[inside] = log_probabilities(scores[inside], _fit_softmax(scores[outside], classes[outside], counts))
     return logs

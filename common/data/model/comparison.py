@@ -5,10 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.arrays import FloatArray, FloatVector
 from trilateral.common.base.errors import DataError
+from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.model.distributions import NumberDistribution, psi
 from trilateral.common.data.model.model_file import PartyModel
+from trilateral.common.data.model.reasons import Places
+from trilateral.common.data.model.scoring import score_table
+from trilateral.common.data.preprocessing.terms import CategoryColumn
+from trilateral.common.data.tables.id_list import Ids
 
 _Z95 = 1.959963984540054
 """The quantile of the normal distribution at 0.975."""
@@ -62,20 +67,50 @@ class AucComparison:
         return math.erfc(abs(self.z) / math.sqrt(2))
 
 
+@dataclass(frozen=True)
+class OwnScores:
+    """How two models score the rows of a table by the columns of one party alone."""
+
+    n_rows: int
+    psi: float
+    """PSI of the second model's part of the score against the first model's."""
+    correlation: float | None
+    """Pearson's correlation of both parts of the score; None if one of them is the same in all rows."""
+
+
 def pair_terms(first: PartyModel, second: PartyModel) -> list[TermPair]:
     """Return the terms of both models by importance: by the largest weight in either model, the largest first.
 
     Raises:
         DataError: the models are parts of different parties.
     """
-    if first.role is not second.role:
-        raise DataError(
-            f"the first model is the {first.role}'s part, and the second is the {second.role}'s: compare two parts of"
-            " your own organisation"
-        )
+    _check_party(first, second)
     a, b = first.standardised_weights, second.standardised_weights
     pairs = [TermPair(term, a.get(term), b.get(term)) for term in dict.fromkeys([*a, *b])]
     return sorted(pairs, key=lambda each: max(abs(each.first or 0.0), abs(each.second or 0.0)), reverse=True)
+
+
+def remarks_on(first: PartyModel, second: PartyModel) -> list[str]:
+    """Return what makes weights of two models of one party incomparable, as sentences for people."""
+    remarks = []
+    losses = first.job.loss_name, second.job.loss_name
+    if losses[0] != losses[1]:
+        remarks.append(
+            f"The first model minimises the {losses[0]} and the second the {losses[1]}: the sizes of their weights"
+            " cannot be compared."
+        )
+    before = _references(first)
+    for column, reference in _references(second).items():
+        if before.get(column, reference) != reference:
+            remarks.append(
+                f"The terms of {column!r} compare with {before[column]} in the first model and with {reference} in the"
+                " second: their weights cannot be compared one by one."
+            )
+    return remarks
+
+
+def _references(model: PartyModel) -> dict[str, str]:
+    return {each.name: each.reference_name for each in model.steps.columns if isinstance(each, CategoryColumn)}
 
 
 def score_psi(first: FloatVector, second: FloatVector) -> float:
@@ -87,6 +122,56 @@ def score_psi(first: FloatVector, second: FloatVector) -> float:
     """
     distribution = NumberDistribution.of(first)
     return psi(distribution.counts, distribution.count(second))
+
+
+def compare_own_scores(first: PartyModel, second: PartyModel, dataset: DatasetConfig) -> OwnScores:
+    """Compare two of a party's parts of a score on the rows of a table. No other party is needed.
+
+    Args:
+        first: a model of one score.
+        second: another one, of the same party. It may have other columns.
+        dataset: the settings of the table. Only the ID and the features of the models are read.
+
+    Raises:
+        DataError: the models are parts of different parties, or the table cannot be used.
+    """
+    _check_party(first, second)
+    a, b = _own_scores(first, dataset), _own_scores(second, dataset)
+    is_constant = min(float(np.ptp(a)), float(np.ptp(b))) == 0
+    return OwnScores(len(a), score_psi(a, b), None if is_constant else float(np.corrcoef(a, b)[0, 1]))
+
+
+def _own_scores(model: PartyModel, dataset: DatasetConfig) -> FloatVector:
+    """Return a party's part of the score of each row, in the order of the table; shape (n_rows,)."""
+    rows = _Scores()
+    score_table(model, dataset, rows, lambda _: None)
+    return np.concatenate(rows.parts)
+
+
+class _Scores:
+    """Takes the scores of a table; see `ScoreSink`."""
+
+    def __init__(self) -> None:
+        self.parts: list[FloatArray] = []
+
+    @property
+    def n_ids(self) -> int:
+        return sum(map(len, self.parts))
+
+    def add(self, ids: Ids, written: Ids, scores: FloatArray, reasons: Places | None) -> None:
+        del ids, written, reasons
+        self.parts.append(scores)
+
+    def finish(self) -> None:
+        """Nothing is left to do."""
+
+
+def _check_party(first: PartyModel, second: PartyModel) -> None:
+    if first.role is not second.role:
+        raise DataError(
+            f"the first model is the {first.role}'s part, and the second is the {second.role}'s: compare two parts of"
+            " your own organisation"
+        )
 
 
 def compare_auc(first: FloatVector, second: FloatVector, labels: FloatVector) -> AucComparison:

@@ -184,22 +184,33 @@ class Shift:
     psi: float | None = None
     """Guest only: the PSI of that score, the largest one of several classes; None without rows or if the model file has
     no distribution of the score."""
+    of_classes: tuple[float | None, ...] = ()
+    """Guest only: the PSI of the score of each of several classes; empty without rows."""
 
     @property
     def reported(self) -> "Shift | None":
-        """The shift as log lines, metrics and files report it; None without a figure of `MIN_REPORTED_ROWS` rows.
+        """The shift as logs, metrics, files and reports have it; None without a figure of `MIN_REPORTED_ROWS` rows.
 
         The figures of a table of a few rows say in which groups these rows are. With a and e as at the top, n new rows
         and a >= 10/n, one row changes a term of the PSI by about |log(a/e) + 1 - e/a| / n, which is at most e/10 + 0.01
         for n >= 1000. So the two decimals seldom show a single row of a group with a tenth of the training rows.
         """
-        if self.n_rows < MIN_REPORTED_ROWS or not (self.csi or self.psi is not None):
+        csi = self.csi if self.n_rows >= MIN_REPORTED_ROWS else {}
+        has_score = self.n_scored >= MIN_REPORTED_ROWS
+        of_score = self.psi if has_score else None
+        if not csi and of_score is None:
             return None
-        csi = {name: round(value, _DECIMALS) for name, value in self.csi.items()}
-        has_score = self.psi is not None and self.n_scored >= MIN_REPORTED_ROWS
         return Shift(
-            self.n_rows, csi, self.n_scored, round(self.psi, _DECIMALS) if has_score and self.psi is not None else None
+            self.n_rows,
+            {name: round(value, _DECIMALS) for name, value in csi.items()},
+            self.n_scored,
+            _rounded(of_score),
+            tuple(map(_rounded, self.of_classes)) if has_score else (),
         )
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, _DECIMALS)
 
 
 class ShiftCounter:
@@ -239,16 +250,16 @@ class ShiftCounter:
         """The shift of all rows so far."""
         columns = self._distributions.columns
         of_scores = [
-            psi(each.counts, counts)
+            psi(each.counts, counts) if each is not None and self._n_scored else None
             for each, counts in zip(self._scores, self._of_scores, strict=True)
-            if each is not None and self._n_scored
         ]
         csi = {name: psi(each.counts, self._counts[name]) for name, each in columns.items()}
         return Shift(
             self._n_rows,
             csi if self._n_rows else {},
             self._n_scored,
-            max(of_scores, default=None),
+            max((each for each in of_scores if each is not None), default=None),
+            tuple(of_scores) if len(of_scores) > 1 and self._n_scored else (),
         )
 
 

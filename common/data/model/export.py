@@ -50,6 +50,14 @@ class Weight:
         return _exp(self.standardised) if self.has_spread else None
 
 
+def ratio_text(ratio: float) -> str:
+    """Return an odds ratio for people: four significant digits, or the first two in which it differs from 1."""
+    text = f"{ratio:.4g}"
+    if text != "1" or ratio == 1:
+        return text
+    return f"{ratio:.{1 - math.floor(math.log10(abs(ratio - 1)))}f}"
+
+
 def weights_of(model: PartyModel) -> list[Weight]:
     """Return the weights of all terms of a model, in order."""
     flags = [flag for column in model.steps.columns for flag in column.standardised]

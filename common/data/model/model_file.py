@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 from pydantic_core import from_json
 
-from trilateral.common.base.arrays import FloatArray
+from trilateral.common.base.arrays import FloatArray, FloatVector, Rows
 from trilateral.common.base.errors import ConfigError, DataError
 from trilateral.common.base.files import write_whole
 from trilateral.common.base.permissions import explain
@@ -20,15 +20,25 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.settings import Settings, parse_settings
-from trilateral.common.data.model.assessment import Assessment, CalibrationReport, EvaluatedSet, assess, evaluate_sets
+from trilateral.common.data.model.assessment import (
+    Assessment,
+    CalibrationReport,
+    EvaluatedSet,
+    assess,
+    evaluate_class,
+    evaluate_sets,
+)
 from trilateral.common.data.model.calibration import AnyCalibration, Calibration, Finite, InterceptOnly, Isotonic, Platt
 from trilateral.common.data.model.classes import (
     AnyClassMap,
     ClassMap,
     ClassMetrics,
     Softmax,
+    cross_fitted,
     fit_class_map,
     measure_classes,
+    odds_of_class,
+    rows_of_classes,
 )
 from trilateral.common.data.model.distributions import NO_DISTRIBUTIONS, Distributions, NumberDistribution
 from trilateral.common.data.model.inference import Inference, fit_of, infer
@@ -133,6 +143,15 @@ def is_by_auc(search: Sequence[ComparedPenaltyRow]) -> bool:
     return any(each.auc is not None for each in search)
 
 
+class _OfClass(NamedTuple):
+    """What the probabilities of all classes say about the hold-out rows of one class against the rest."""
+
+    odds: FloatVector
+    """Log-odds of the probability of the class, shape (n_holdout,)."""
+    rows: Rows
+    """The rows that count in its groups of scores."""
+
+
 class PartyModel(Settings):
     """One party's part of a model.
 
@@ -223,6 +242,20 @@ class PartyModel(Settings):
         """
         if job.classes is not None:
             return cls._of_classes(role, job, data, table, result, run_id=run_id)
+        return cls._of_one(role, job, data, table, result, run_id=run_id)
+
+    @classmethod
+    def _of_one(
+        cls,
+        role: Role,
+        job: JobConfig,
+        data: PreparedData,
+        table: DatasetConfig,
+        result: Result,
+        *,
+        run_id: str,
+        of_class: _OfClass | None = None,
+    ) -> Self:
         block = data.block
         steps = data.preprocessing
         weights, intercept = steps.to_features(result.coef)
@@ -243,15 +276,16 @@ class PartyModel(Settings):
                 is_logistic=job.protocol == "shares",
                 sample_weights=block.sample_weights,
             )
-            further = [] if block.test_labels is None else [block.test_labels]
-            evaluated = evaluate_sets(
-                data.sets if len(scores) else {},
-                scores,
-                np.concatenate([block.holdout_labels, *further]),
-                assessment,
-                threshold=table.label.threshold,
-                seed=job.seed,
-            )
+            figures: dict[str, Any] = {"threshold": table.label.threshold, "seed": job.seed}
+            if of_class is not None:
+                of_set = evaluate_class(
+                    "holdout", scores, block.holdout_labels, of_class.odds, of_class.rows, **figures
+                )
+                evaluated, assessment = [of_set], replace(assessment, metrics=of_set.metrics)
+            else:
+                further = [] if block.test_labels is None else [block.test_labels]
+                labels = np.concatenate([block.holdout_labels, *further])
+                evaluated = evaluate_sets(data.sets if len(scores) else {}, scores, labels, assessment, **figures)
         return cls(
             role=role,
             job=job,
@@ -313,22 +347,28 @@ class PartyModel(Settings):
         blocks, single = data.block.one_vs_rest(), job.model_copy(update={"classes": None})
         stacked = result.holdout_scores
         scores = None if stacked is None else stacked.reshape(len(blocks), -1)
+        names, mapped, metrics = None, None, None
+        of_classes: list[_OfClass | None] = [None] * len(blocks)
+        if table.label is not None and data.block.holdout_labels is not None and scores is not None:
+            names, numbers = table.label.classes, data.block.holdout_labels.astype(np.int64)
+            mapped = fit_class_map(scores.T, numbers, table.label.calibration)
+            if len(numbers):
+                logs = cross_fitted(scores.T, numbers, mapped)
+                metrics = measure_classes(scores.T, numbers, logs)
+                rows = rows_of_classes(len(numbers), len(blocks), job.seed)
+                of_classes = [_OfClass(odds_of_class(logs, number), own) for number, own in enumerate(rows)]
         models = [
-            cls.of(
+            cls._of_one(
                 role,
                 single,
                 replace(data, block=block),
                 table,
                 replace(result, coef=coef, holdout_scores=None if scores is None else scores[number]),
                 run_id=run_id,
+                of_class=of_classes[number],
             )
             for number, (block, coef) in enumerate(zip(blocks, np.split(result.coef, len(blocks)), strict=True))
         ]
-        names, mapped, metrics = None, None, None
-        if table.label is not None and data.block.holdout_labels is not None and scores is not None:
-            names, numbers = table.label.classes, data.block.holdout_labels.astype(np.int64)
-            mapped = fit_class_map(scores.T, numbers, table.label.calibration)
-            metrics = measure_classes(scores.T, numbers, mapped) if len(numbers) else None
         parts = [ClassPart(**{name: getattr(model, name) for name in ClassPart.model_fields}) for model in models]
         classes = Classes(parts=parts, names=names, calibration=mapped, metrics=metrics)
         return models[0].model_copy(update={"job": job, "classes": classes})

@@ -11,7 +11,7 @@ import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, Self
 
 import numpy as np
@@ -255,9 +255,11 @@ class FineColumn:
     missing: int | None
     """The fine bin of missing values; None if there are none."""
     text: CategoryColumn | None = None
-    """Of text: how it is read. Its known categories are the fine bins, in their order."""
+    """Of text: how it is read."""
     other: int | None = None
     """Of text: the fine bin of rare categories; None if there are none."""
+    places: tuple[int, ...] = ()
+    """Of text: the fine bin of each known category."""
 
     def positive(self, labels: FloatVector) -> Counts:
         """Return the number of positive rows of each fine bin.
@@ -291,26 +293,50 @@ class FineColumn:
             ends = [place for place in range(1, self.bins.n_present) if groups[place] != groups[place - 1]]
             bounds = [float(self.bounds[end - 1]) for end in ends]
             return BinnedNumber(name=self.name, bins=bins, missing=missing, woe=woe, bounds=bounds)
-        of_categories = dict(zip(self.text.known, groups, strict=False))
+        of_categories = {category: groups[place] for category, place in zip(self.text.known, self.places, strict=True)}
         return BinnedCategory(
             name=self.name, bins=bins, missing=missing, woe=woe, text=self.text, groups=of_categories, other=other
         )
 
 
-def fit_fine(name: str, values: Column, method: Literal["quantile", "width"], max_bins: int) -> FineColumn:
+def divide(name: str, values: Column, config: ColumnBinning) -> FineColumn:
+    """Divide a column into the fine bins from which its bins are made.
+
+    Args:
+        name: name of the column.
+        values: its training rows, in memory.
+        config: its settings; the method is not `none`.
+
+    Raises:
+        ConstantError: there are fewer than two bins.
+    """
+    if config.method == "supervised":
+        return fit_fine(name, values, "quantile", MAX_FINE_BINS)
+    if config.groups is not None and isinstance(values, Categories):
+        fine = _fine_text(name, values, config.groups)
+    else:
+        by_rows: Literal["quantile", "width"] = "width" if config.method == "width" else "quantile"
+        fine = fit_fine(name, values, config.bounds or by_rows, config.max_bins)
+    return replace(fine, bins=replace(fine.bins, keep_from=_least_rows(config, len(values))))
+
+
+def fit_fine(
+    name: str, values: Column, method: Literal["quantile", "width"] | Sequence[float], max_bins: int
+) -> FineColumn:
     """Divide a column into fine bins.
 
     Args:
         name: name of the column.
         values: its training rows, in memory.
-        method: how numbers are divided.
-        max_bins: the most bins, those of missing values and rare categories included for text.
+        method: how numbers are divided, or the bounds at which they are.
+        max_bins: the most bins, those of missing values and rare categories included for text. It has no effect on
+            bounds.
 
     Raises:
         ConstantError: there are fewer than two bins.
     """
     if isinstance(values, Categories):
-        return _fine_text(name, values, max_bins)
+        return _fine_text(name, values, _frequent(values, max_bins))
     numbers = values[:]
     missing = np.isnan(numbers)
     present = numbers[~missing]
@@ -319,8 +345,10 @@ def fit_fine(name: str, values: Column, method: Literal["quantile", "width"], ma
     smallest, largest = float(present.min()), float(present.max())
     if method == "quantile":
         cuts = np.quantile(present, np.arange(1, max_bins) / max_bins)
-    else:
+    elif method == "width":
         cuts = np.linspace(smallest, largest, max_bins + 1)[1:-1]
+    else:
+        cuts = np.array(method, np.float64)
     bounds = np.unique(cuts)
     bounds = bounds[(bounds > smallest) & (bounds <= largest)]
     counts = np.bincount(np.searchsorted(bounds, present, side="right"), minlength=len(bounds) + 1)
@@ -331,33 +359,50 @@ def fit_fine(name: str, values: Column, method: Literal["quantile", "width"], ma
     return _fine(name, codes, missing if n_missing else None, len(bounds) + 1, bounds=bounds)
 
 
-def _fine_text(name: str, values: Categories, max_bins: int) -> FineColumn:
-    counts = np.bincount(values.codes[:] + 1, minlength=len(values.levels) + 1)[1:]
+def _frequent(values: Categories, max_bins: int) -> list[list[str]]:
+    """Return the most frequent categories, each as a group, in their order; there is one more bin for all others."""
+    counts = _level_counts(values)
     frequent = np.flatnonzero(counts >= MIN_ROWS)
     frequent = np.sort(frequent[np.argsort(-counts[frequent], kind="stable")][: max_bins - 1])
-    if not len(frequent):
+    return [[values.levels[place]] for place in frequent]
+
+
+def _level_counts(values: Categories) -> Counts:
+    """Return the rows of each level."""
+    counts: Counts = np.bincount(values.codes[:] + 1, minlength=len(values.levels) + 1)[1:]
+    return counts
+
+
+def _fine_text(name: str, values: Categories, groups: Sequence[Sequence[str]]) -> FineColumn:
+    """Make a bin of each group of categories with enough rows, and one of all others."""
+    counts = dict(zip(values.levels, _level_counts(values).tolist(), strict=True))
+    sizes = [sum(counts.get(category, 0) for category in group) for group in groups]
+    kept = [group for group, size in zip(groups, sizes, strict=True) if size >= MIN_ROWS]
+    if not kept:
         raise ConstantError(FEW_BINS)
-    place_of = np.full(len(values.levels) + 1, len(frequent), np.uint8)
-    place_of[frequent] = np.arange(len(frequent))
+    bin_of = {category: number for number, group in enumerate(kept) for category in group}
+    # The last place is that of the code -1, a missing value.
+    place_of = np.array([*(bin_of.get(level, len(kept)) for level in values.levels), len(kept)], np.uint8)
     codes, missing = place_of[values.codes[:]], values.missing
-    is_other = (codes == len(frequent)) & ~missing
+    is_other = (codes == len(kept)) & ~missing
     n_other = int(np.count_nonzero(is_other))
     other: int | None = None
     if n_other >= MIN_ROWS:
-        other = len(frequent)
+        other = len(kept)
     elif n_other:
-        other = int(np.argmax(counts[frequent]))
+        other = int(np.argmax([size for size in sizes if size >= MIN_ROWS]))
         codes[is_other] = other
     text = CategoryColumn(
         name=name,
         reference=None,
-        categories=[values.levels[place] for place in frequent],
+        categories=list(bin_of),
         missing="other",
         other="reference",
-        fractions=any(is_fraction(values.levels[place]) for place in np.flatnonzero(counts)),
+        fractions=any(is_fraction(level) for level, count in counts.items() if count),
     )
-    n_present = len(frequent) + (n_other >= MIN_ROWS)
-    return _fine(name, codes, missing if missing.any() else None, n_present, text=text, other=other)
+    n_present = len(kept) + (n_other >= MIN_ROWS)
+    fine = _fine(name, codes, missing if missing.any() else None, n_present, text=text, other=other)
+    return replace(fine, places=tuple(bin_of.values()))
 
 
 def _fine(
@@ -392,8 +437,13 @@ def merge_rule(config: ColumnBinning, n_rows: int, min_of_label: int) -> MergeRu
         n_rows: number of training rows.
         min_of_label: the fewest rows of each label.
     """
-    least = max(MIN_ROWS, math.ceil(round(config.min_share * n_rows, 6)))
-    return MergeRule(config.max_bins, least, min_of_label)
+    return MergeRule(config.max_bins, _least_rows(config, n_rows), min_of_label)
+
+
+def _least_rows(config: ColumnBinning, n_rows: int) -> int:
+    """Return the fewest rows of a bin. Somebody who gives the bounds of the bins means them."""
+    share = 0.0 if isinstance(config.method, list) else config.min_share
+    return max(MIN_ROWS, math.ceil(round(share * n_rows, 6)))
 
 
 def fit_bins(
@@ -410,8 +460,7 @@ def fit_bins(
     Raises:
         ConstantError: there are fewer than two bins.
     """
-    max_bins = MAX_FINE_BINS if config.method == "supervised" else config.max_bins
-    fine = fit_fine(name, values, "width" if config.method == "width" else "quantile", max_bins)
+    fine = divide(name, values, config)
     positive = None if labels is None else fine.positive(labels)
     rule = merge_rule(config, len(values), 1 if config.needs_labels else 0)
     if config.method == "supervised" and positive is not None:

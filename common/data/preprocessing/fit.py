@@ -28,7 +28,7 @@ from trilateral.common.config.dataset import (
     Transform,
 )
 from trilateral.common.data.features import Categories, Column, Features
-from trilateral.common.data.preprocessing.bins import BinnedColumn, fit_bins
+from trilateral.common.data.preprocessing.bins import BinnedCategory, BinnedColumn, BinnedNumber, fit_bins
 from trilateral.common.data.preprocessing.categories import fit_text
 from trilateral.common.data.preprocessing.few_rows import MIN_ROWS, Leverage, is_constant, is_too_rare, leverage
 from trilateral.common.data.preprocessing.formulas import evaluate
@@ -207,7 +207,18 @@ def _fit_bins(
         )
     if name not in counted:
         raise ConstantError("no bins in the bins job of `preprocessing.binning.job`")
-    return counted[name].model_copy(update={"woe": config.woe})
+    found = counted[name]
+    is_divided = False
+    if isinstance(found, BinnedNumber) and config.bounds is not None:
+        is_divided = not {*found.bounds} <= {*config.bounds}
+    elif isinstance(found, BinnedCategory) and config.groups is not None:
+        is_divided = any(len({found.groups.get(each) for each in group}) > 1 for group in config.groups)
+    if is_divided:
+        raise UnusableError(
+            "other bins in `preprocessing.binning.columns` than in the bins job of `preprocessing.binning.job`: run a"
+            " bins job again, and name that one"
+        )
+    return found.model_copy(update={"woe": config.woe})
 
 
 def fit_scales(

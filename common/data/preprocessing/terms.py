@@ -184,6 +184,13 @@ class CategoryColumn(FittedColumn):
     """Whether the training rows had a number that is not an integer."""
 
     @property
+    def reference_name(self) -> str:
+        """What the reference is, for people."""
+        if self.reference is not None:
+            return repr(self.reference)
+        return "missing values" if self.missing == "reference" else "all other values"
+
+    @property
     def known(self) -> list[str]:
         """All categories that were frequent in the training rows, including the reference."""
         return [*self.categories, *([] if self.reference is None else [self.reference])]

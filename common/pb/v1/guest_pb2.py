@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from trilateral.common.pb.v1 import rounds_pb2 as trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#trilateral/common/pb/v1/guest.proto\x12\rtrilateral.v1\x1a$trilateral/common/pb/v1/rounds.proto\"t\n\x0fProveIdsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x12\x11\n\tn_columns\x18\x05 \x01(\r\x12\x0c\n\x04seed\x18\x06 \x01(\x0cJ\x04\x08\x03\x10\x04\"\x12\n\x10ProveIdsResponse\"\x8c\x01\n\x18SendHoldoutScoresRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\r\n\x05total\x18\x03 \x01(\x04\x12\x0e\n\x06scores\x18\x04 \x03(\x01\x12$\n\x03key\x18\x05 \x01(\x0b\x32\x17.trilateral.v1.RoundKey\"\x1b\n\x19SendHoldoutScoresResponse\"\\\n\x13SendBinSizesRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12(\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x17.trilateral.v1.FineBins\"@\n\x08\x46ineBins\x12\x0e\n\x06n_rows\x18\x01 \x03(\x04\x12\x0f\n\x07ordered\x18\x02 \x01(\x08\x12\x13\n\x0bhas_missing\x18\x03 \x01(\x08\"\x16\n\x14SendBinSizesResponse2\xa5\x04\n\x0cGuestService\x12K\n\x08ProveIds\x12\x1e.trilateral.v1.ProveIdsRequest\x1a\x1f.trilateral.v1.ProveIdsResponse\x12W\n\x0cSendRowRoles\x12\".trilateral.v1.SendRowRolesRequest\x1a#.trilateral.v1.SendRowRolesResponse\x12S\n\nSendVector\x12 .trilateral.v1.SendVectorRequest\x1a!.trilateral.v1.SendVectorResponse(\x01\x12Y\n\x0cSendElements\x12\".trilateral.v1.SendElementsRequest\x1a#.trilateral.v1.SendElementsResponse(\x01\x12W\n\x0cSendBinSizes\x12\".trilateral.v1.SendBinSizesRequest\x1a#.trilateral.v1.SendBinSizesResponse\x12\x66\n\x11SendHoldoutScores\x12\'.trilateral.v1.SendHoldoutScoresRequest\x1a(.trilateral.v1.SendHoldoutScoresResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#trilateral/common/pb/v1/guest.proto\x12\rtrilateral.v1\x1a$trilateral/common/pb/v1/rounds.proto\"t\n\x0fProveIdsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x12\x11\n\tn_columns\x18\x05 \x01(\r\x12\x0c\n\x04seed\x18\x06 \x01(\x0cJ\x04\x08\x03\x10\x04\"\x12\n\x10ProveIdsResponse\"\x8c\x01\n\x18SendHoldoutScoresRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\r\n\x05total\x18\x03 \x01(\x04\x12\x0e\n\x06scores\x18\x04 \x03(\x01\x12$\n\x03key\x18\x05 \x01(\x0b\x32\x17.trilateral.v1.RoundKey\"\x1b\n\x19SendHoldoutScoresResponse\"\\\n\x13SendBinSizesRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12(\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x17.trilateral.v1.FineBins\"S\n\x08\x46ineBins\x12\x0e\n\x06n_rows\x18\x01 \x03(\x04\x12\x0f\n\x07ordered\x18\x02 \x01(\x08\x12\x13\n\x0bhas_missing\x18\x03 \x01(\x08\x12\x11\n\tkeep_from\x18\x04 \x01(\x04\"\x16\n\x14SendBinSizesResponse2\xa5\x04\n\x0cGuestService\x12K\n\x08ProveIds\x12\x1e.trilateral.v1.ProveIdsRequest\x1a\x1f.trilateral.v1.ProveIdsResponse\x12W\n\x0cSendRowRoles\x12\".trilateral.v1.SendRowRolesRequest\x1a#.trilateral.v1.SendRowRolesResponse\x12S\n\nSendVector\x12 .trilateral.v1.SendVectorRequest\x1a!.trilateral.v1.SendVectorResponse(\x01\x12Y\n\x0cSendElements\x12\".trilateral.v1.SendElementsRequest\x1a#.trilateral.v1.SendElementsResponse(\x01\x12W\n\x0cSendBinSizes\x12\".trilateral.v1.SendBinSizesRequest\x1a#.trilateral.v1.SendBinSizesResponse\x12\x66\n\x11SendHoldoutScores\x12\'.trilateral.v1.SendHoldoutScoresRequest\x1a(.trilateral.v1.SendHoldoutScoresResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,9 +43,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SENDBINSIZESREQUEST']._serialized_start=402
   _globals['_SENDBINSIZESREQUEST']._serialized_end=494
   _globals['_FINEBINS']._serialized_start=496
-  _globals['_FINEBINS']._serialized_end=560
-  _globals['_SENDBINSIZESRESPONSE']._serialized_start=562
-  _globals['_SENDBINSIZESRESPONSE']._serialized_end=584
-  _globals['_GUESTSERVICE']._serialized_start=587
-  _globals['_GUESTSERVICE']._serialized_end=1136
+  _globals['_FINEBINS']._serialized_end=579
+  _globals['_SENDBINSIZESRESPONSE']._serialized_start=581
+  _globals['_SENDBINSIZESRESPONSE']._serialized_end=603
+  _globals['_GUESTSERVICE']._serialized_start=606
+  _globals['_GUESTSERVICE']._serialized_end=1155
 # @@protoc_insertion_point(module_scope)

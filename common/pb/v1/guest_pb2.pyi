@@ -137,10 +137,13 @@ class FineBins(google.protobuf.message.Message):
     N_ROWS_FIELD_NUMBER: builtins.int
     ORDERED_FIELD_NUMBER: builtins.int
     HAS_MISSING_FIELD_NUMBER: builtins.int
+    KEEP_FROM_FIELD_NUMBER: builtins.int
     ordered: builtins.bool
     """as bins of numbers are"""
     has_missing: builtins.bool
     """whether the last bin is that of missing values"""
+    keep_from: builtins.int
+    """rows from which a bin is kept as it is; 0 if the guest chooses how to merge them"""
     @property
     def n_rows(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """training rows of each bin"""
@@ -151,8 +154,9 @@ class FineBins(google.protobuf.message.Message):
         n_rows: collections.abc.Iterable[builtins.int] | None = ...,
         ordered: builtins.bool = ...,
         has_missing: builtins.bool = ...,
+        keep_from: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["has_missing", b"has_missing", "n_rows", b"n_rows", "ordered", b"ordered"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["has_missing", b"has_missing", "keep_from", b"keep_from", "n_rows", b"n_rows", "ordered", b"ordered"]) -> None: ...
 
 Global___FineBins: typing_extensions.TypeAlias = FineBins
 

@@ -344,8 +344,8 @@ class InformationStep:
         add_block(columns.own, columns.D, own_products, own_V, sums.of(role))
         add_block(columns.peers, columns.peers, other_products, other_V, sums.of(self._peer))
         Y, V = (own_products, own_V) if role is plan.opener else (other_products, other_V)
-        for number, part in enumerate(V):
-            Y[number] += part
+        for first, part in enumerate(V):
+            Y[first::2] += part
         if role is plan.opener:
             M = masks_of_products(key, rows.first, n_rows, plan.n_opened)
             add_cross(columns.peers, M, sums, plan.opener)

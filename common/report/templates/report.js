@@ -1,20 +1,19 @@
 "use strict";
-(() => {
-  const panel = document.getElementById("confusion");
-  if (!panel) return;
+for (const panel of document.querySelectorAll(".confusion")) {
   const of = JSON.parse(panel.dataset.thresholds);
-  const slider = document.getElementById("threshold-slider");
-  const costs = ["cost-false-positive", "cost-false-negative"].map((id) => document.getElementById(id));
+  const element = (id) => document.getElementById(panel.dataset.prefix + id);
+  const slider = element("threshold-slider");
+  const costs = ["cost-false-positive", "cost-false-negative"].map(element);
   const nRows = of.n_positive + of.n_negative;
   const count = new Intl.NumberFormat("en-GB");
-  const say = (id, text) => { document.getElementById(id).textContent = text; };
+  const say = (id, text) => { element(id).textContent = text; };
   const share = (value) => Number.isFinite(value) ? `${(100 * value).toFixed(1)}%` : "\u2013";
   const costOf = (input) => Math.max(0, Number.parseFloat(input.value) || 0);
   const perRow = (falsePositive, falseNegative) =>
     (falsePositive * costOf(costs[0]) + falseNegative * costOf(costs[1])) / nRows;
   const costAt = (place) => perRow(of.false_positive[place], of.n_positive - of.true_positive[place]);
   const cheapest = () => of.probability.reduce((best, _, place) => costAt(place) < costAt(best) ? place : best, 0);
-  const threshold = (place) => `${of.probability[place].toFixed(4)} (score ${of.score[place].toPrecision(4)})`;
+  const threshold = (place) => `${of.probability[place].toFixed(4)} (${of.axis} ${of.score[place].toPrecision(4)})`;
 
   const show = () => {
     const place = Number(slider.value);
@@ -39,7 +38,7 @@
     say("cost-all-negative", perRow(0, of.n_positive).toPrecision(4));
   };
   for (const input of [slider, ...costs]) input.addEventListener("input", show);
-  document.getElementById("lowest-cost").addEventListener("click", () => { slider.value = String(cheapest()); show(); });
+  element("lowest-cost").addEventListener("click", () => { slider.value = String(cheapest()); show(); });
   panel.hidden = false;
   show();
-})();
+}

@@ -227,15 +227,32 @@ static PyObject *kernel_add_products(PyObject *self, PyObject *args) {
     const struct level *level;
     struct columns in;
     int number;
+    long long vectors;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "iw*y*y*L", &number, BUFFER(0), BUFFER(1), BUFFER(2), &vectors)) return NULL;
+    if (!(level = level_of(number))) return finish(&call);
+    const int64_t sums = words(&call, 0), elements = words(&call, 2);
+    int good = vectors >= 1 && vectors <= MAX_COLUMNS && sums >= 0 && elements >= 0 && sums % vectors == 0 && elements % vectors == 0;
+    const int64_t count = good ? sums / vectors : 0, rows = good ? elements / vectors : 0;
+    good = good && count <= MAX_COLUMNS && good_rows(0, rows) && read_columns(&call, 1, rows, count, &in);
+    if (!require(good, "add_products: sizes do not match")) return finish(&call);
+    RUN(level->add_products(&in, DATA(2), vectors, rows, DATA(0)));
+}
+
+static PyObject *kernel_scale(PyObject *self, PyObject *args) {
+    struct call call = {.n_buffers = 3};
+    const struct level *level;
+    struct columns in;
+    int number;
     (void)self;
     if (!PyArg_ParseTuple(args, "iw*y*y*", &number, BUFFER(0), BUFFER(1), BUFFER(2))) return NULL;
     if (!(level = level_of(number))) return finish(&call);
-    const int64_t count = words(&call, 0), rows = words(&call, 2);
-    if (!require(count >= 0 && count <= MAX_COLUMNS && rows >= 0 && good_rows(0, rows) &&
-                     read_columns(&call, 1, rows, count, &in),
-                 "add_products: sizes do not match"))
-        return finish(&call);
-    RUN(level->add_products(&in, DATA(2), rows, DATA(0)));
+    const int64_t elements = words(&call, 0), rows = words(&call, 2);
+    int good = elements >= 0 && rows >= 16 && good_rows(0, rows) && elements % rows == 0;
+    const int64_t count = good ? elements / rows : 0;
+    good = good && count <= MAX_COLUMNS && read_columns(&call, 1, rows, count, &in);
+    if (!require(good, "scale: sizes do not match")) return finish(&call);
+    RUN(level->scale(&in, DATA(2), rows, DATA(0)));
 }
 
 static PyObject *kernel_add_mask_products(PyObject *self, PyObject *args) {
@@ -314,7 +331,8 @@ static PyMethodDef methods[] = {
      "deal(level, for_host, for_guest, sum_host, sum_guest, sum_loss, format, table, keys, a, b, first_row, n_rows, with_sums)"},
     {"residual", kernel_residual, METH_VARARGS,
      "residual(level, d, loss, v, digest, format, table, key, dealt, z, first_row, host, gradient)"},
-    {"add_products", kernel_add_products, METH_VARARGS, "add_products(level, sums, table, d)"},
+    {"add_products", kernel_add_products, METH_VARARGS, "add_products(level, sums, table, d, n_vectors)"},
+    {"scale", kernel_scale, METH_VARARGS, "scale(level, out, table, factors)"},
     {"add_mask_products", kernel_add_mask_products, METH_VARARGS,
      "add_mask_products(level, sums, key, o, purpose, first_row)"},
     {NULL, NULL, 0, NULL},

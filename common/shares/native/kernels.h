@@ -89,9 +89,10 @@ struct level {
     void (*deal)(const struct format *f, const struct dealer *in, int64_t row, int64_t rows, uint64_t *for_host,
                  uint64_t *for_guest);
     void (*residual)(const struct format *f, struct residual *in, int64_t row, int64_t rows);
-    void (*add_products)(const struct columns *in, const uint64_t *d, int64_t rows, uint64_t *sums);
+    void (*add_products)(const struct columns *in, const uint64_t *d, int64_t vectors, int64_t rows, uint64_t *sums);
     void (*add_mask_products)(const struct schedule *key, uint64_t purpose, int64_t row, int64_t rows, int64_t count,
                               const uint64_t *o, uint64_t *sums);
+    void (*scale)(const struct columns *in, const uint64_t *factors, int64_t rows, uint64_t *out);
     void (*deal_waves)(const struct slopes *f, const uint64_t *r, int64_t rows, uint64_t *even, uint64_t *odd);
     void (*add_waves)(const struct slopes *f, const uint64_t *z, int64_t rows, const uint64_t *even, const uint64_t *odd,
                       uint64_t *slope, uint64_t *residual, uint64_t *entropy, uint64_t *digest);

@@ -122,13 +122,31 @@ static void score_part(const struct score_part *in, int64_t row, int64_t rows, u
     }
 }
 
-static void add_products(const struct columns *in, const uint64_t *d, int64_t rows, uint64_t *sums) {
+/* The vectors lie one after the other, and so do their sums. All of them meet a batch while it is in the cache. */
+static void add_products(const struct columns *in, const uint64_t *d, int64_t vectors, int64_t rows, uint64_t *sums) {
     for (int64_t i = 0; i < rows; i += BATCH) {
         const int64_t some = least(BATCH, rows - i);
-        if (in->wide)
-            backward(in->wide + i * in->count, in->count, d + i, some, sums);
-        else
-            backward_narrow(in->narrow + i * in->count, in->count, d + i, some, sums);
+        for (int64_t v = 0; v < vectors; v++) {
+            if (in->wide)
+                backward(in->wide + i * in->count, in->count, d + v * rows + i, some, sums + v * in->count);
+            else
+                backward_narrow(in->narrow + i * in->count, in->count, d + v * rows + i, some, sums + v * in->count);
+        }
+    }
+}
+
+/* Each column times a factor for each row; the columns lie one after the other. */
+static void scale(const struct columns *in, const uint64_t *factors, int64_t rows, uint64_t *out) {
+    const int64_t count = in->count;
+    for (int64_t i = 0; i < rows; i += STEP) {
+        lanes factor[2];
+        BOTH factor[v] = LOAD(factors + i + v * LANES);
+        for (int64_t j = 0; j < count; j++)
+            BOTH {
+                const int64_t at = i * count + 8 * j + AT(count, v);
+                STORE(out + j * rows + i + v * LANES,
+                      (in->wide ? LOAD(in->wide + at) : LOAD_NARROW(in->narrow + at)) * factor[v]);
+            }
     }
 }
 
@@ -403,4 +421,4 @@ static void add_waves(const struct slopes *f, const uint64_t *z, int64_t rows, c
     }
 }
 
-#define LEVEL {expand, stream, mask, score_part, deal, residual, add_products, add_mask_products, deal_waves, add_waves}
+#define LEVEL {expand, stream, mask, score_part, deal, residual, add_products, add_mask_products, scale, deal_waves, add_waves}

@@ -11,7 +11,7 @@ from trilateral.common.shares.format import Format
 from trilateral.common.shares.keys import Purpose
 from trilateral.common.shares.native import _kernel
 from trilateral.common.shares.path import shares_level
-from trilateral.common.shares.reference import Columns, DealerKeys, DealerSums, Residual, Weights, wave_table
+from trilateral.common.shares.reference import Columns, DealerKeys, DealerSums, Elements, Residual, Weights, wave_table
 
 ScalarT = TypeVar("ScalarT", bound=np.generic)
 
@@ -126,9 +126,17 @@ def residual(
     return Residual(d, loss, digest.tobytes(), v)
 
 
-def add_products(columns: Columns, d: ElementVector, sums: ElementVector) -> None:
+def add_products(columns: Columns, d: Elements, sums: Elements) -> None:
     """See `kernels.add_products`."""
-    _kernel.add_products(shares_level(), sums, _plain(columns), _plain(d))
+    n_vectors = len(sums) if sums.ndim > 1 else 1
+    _kernel.add_products(shares_level(), sums, _plain(columns), _plain(d), n_vectors)
+
+
+def scale(columns: Columns, factors: ElementVector, n_columns: int) -> ElementVector:
+    """See `kernels.scale`."""
+    out = _empty(n_columns * len(factors))
+    _kernel.scale(shares_level(), out, _plain(columns), _plain(factors))
+    return out
 
 
 def add_mask_products(

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trilateral.cli.wording import decimal
-from trilateral.common.data.model.bin_figures import BinFigures, bin_alone, bin_figures
+from trilateral.common.data.model.bin_figures import BinFigures, bin_alone, bin_figures, information_value
 from trilateral.common.data.model.bins_file import BinsFile
 from trilateral.common.data.model.elimination import EliminationStep
 from trilateral.common.data.model.inference import IN_DOUBT
@@ -29,6 +29,20 @@ def print_bins(source: BinsFile | PartyModel, console: Console) -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
     for column in columns:
         console.print(_bins_table(column))
+    if len(columns) > 1 and any(information_value(column) is not None for column in columns):
+        console.print(_columns_table(columns))
+
+
+def _columns_table(columns: Sequence[Sequence[BinFigures]]) -> Table:
+    """List the columns by their information value, the largest first."""
+    table = Table(title="columns by IV", title_justify="left")
+    table.add_column("column", overflow="fold")
+    table.add_column("bins", justify="right")
+    table.add_column("IV", justify="right")
+    ordered = sorted(((information_value(column), column) for column in columns), key=lambda each: -(each[0] or 0.0))
+    for value, column in ordered:
+        table.add_row(Text(column[0].column), str(len(column)), NO_FIGURE if value is None else decimal(value, 4))
+    return table
 
 
 def _bins_table(bins: Sequence[BinFigures]) -> Table:
@@ -41,11 +55,11 @@ def _bins_table(bins: Sequence[BinFigures]) -> Table:
             NO_FIGURE if figure is None else decimal(figure, 4) for figure in (each.event_rate, each.woe, each.iv)
         )
         table.add_row(Text(each.bin), f"{each.n_rows:,}", decimal(each.share, 4), *figures)
-    parts = [each.iv for each in bins if each.iv is not None]
+    value = information_value(bins)
     rates = [each.share * each.event_rate for each in bins if each.event_rate is not None]
-    if len(parts) == len(bins):
+    if value is not None:
         n_rows = sum(each.n_rows for each in bins)
-        table.add_row("total", f"{n_rows:,}", "", decimal(sum(rates), 4), "", decimal(sum(parts), 4))
+        table.add_row("total", f"{n_rows:,}", "", decimal(sum(rates), 4), "", decimal(value, 4))
     return table
 
 
@@ -99,3 +113,6 @@ def print_candidates(rows: Sequence[Candidate], console: Console) -> None:
             Text(row.partner or ""),
         )
     console.print(table)
+    if all(row.vif is None for row in rows):
+        text = "no VIF and no correlations: they need `whiten: true` in `preprocessing`, and a job without `l1`"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)

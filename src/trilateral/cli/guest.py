@@ -13,6 +13,7 @@ import typer
 
 from trilateral.cli.command import ConfigOption, ExitCode, JobArgument, public_errors
 from trilateral.cli.json_output import JsonOption, plain, print_json
+from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.progress import duration
 
 # Each command imports what it needs, so that `trilateral healthcheck` and `--help` stay fast.
@@ -116,6 +117,8 @@ def predict(
                 )
 
     with public_errors():
+        if aligned and missing is not None:
+            raise ConfigError("with --aligned, no ID can be missing at the host: leave out --missing or --aligned")
         counts = asyncio.run(ask())
         for warning in counts.warnings:
             typer.echo(f"warning: {warning}", err=True)
@@ -160,7 +163,7 @@ def score(
     features come from its table.
     """
     from trilateral.client.asynchronous import Score, connect
-    from trilateral.guest_party.reasons import reason_headers
+    from trilateral.common.data.model.score_columns import FIGURES, reason_headers
 
     async def ask() -> list[Score]:
         async with connect(config) as session:
@@ -172,7 +175,7 @@ def score(
             print_json({"scores": rows})
         else:
             writer = csv.writer(sys.stdout, lineterminator="\n")
-            writer.writerow(["id", "score", "probability", *reason_headers(reasons, host_reasons)])
+            writer.writerow(["id", *FIGURES, *reason_headers(reasons, host_reasons)])
             for row in rows:
                 named = [*_filled(row.reasons, reasons), *_filled(row.host_reasons, host_reasons)]
                 writer.writerow([row.id, row.score, row.probability, *named])

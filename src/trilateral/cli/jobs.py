@@ -49,9 +49,7 @@ def bins(
     from trilateral.common.config.load import load_job, load_process_config
 
     with public_errors():
-        settings = load_process_config(config)
-        counting = load_job(job).model_copy(update={"task": "bins"})
-        _follow(settings, type(counting).model_validate(counting.model_dump()), config)
+        _follow(load_process_config(config), load_job(job, task="bins"), config)
 
 
 def watch(job: JobArgument, config: ConfigOption) -> None:
@@ -158,7 +156,7 @@ def _follow(settings: "ProcessConfig", job: "str | JobConfig", config: Path) -> 
         from trilateral.cli.results import print_model
 
         try:
-            print_model(settings, name, Console())
+            print_model(settings, name, Console(), show=command_line("model", "show", name, "--config", config))
         except DataError as error:
             # The job has finished all the same. Perhaps --config belongs to another process.
             typer.echo(f"note: {error}", err=True)

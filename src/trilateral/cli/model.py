@@ -50,6 +50,9 @@ LabelsOption = Annotated[
 ]
 
 
+ALPHA = 0.05
+
+
 class Selection(StrEnum):
     """What decides which columns stay."""
 
@@ -72,10 +75,9 @@ def show(model: ModelArgument, config: ConfigOption = None, *, as_json: JsonOpti
     from rich.console import Console
 
     from trilateral.cli.results import print_part
-    from trilateral.common.data.model.model_file import load_model
 
     with public_errors():
-        part = load_model(_find(model, config))
+        part = _load(model, config)
         if as_json:
             from trilateral.cli.model_records import model_record
 
@@ -101,10 +103,9 @@ def export(
 ) -> None:
     """Write a part for other programs: its weights, or everything that computes its scores."""
     from trilateral.common.base.files import check_new, write_whole
-    from trilateral.common.data.model.model_file import load_model
 
     with public_errors():
-        part = load_model(_find(model, config)).one(of_class)
+        part = _load(model, config).one(of_class)
         check_new(out, "--out")
         content = _written(part, format_)
         try:
@@ -160,7 +161,6 @@ def scorecard(
 
     from trilateral.cli.bins import print_scorecard
     from trilateral.common.base.files import check_new, write_whole
-    from trilateral.common.data.model.model_file import load_model
     from trilateral.common.data.model.scorecard import (
         Scale,
         scorecard,
@@ -170,7 +170,7 @@ def scorecard(
     )
 
     with public_errors():
-        part, scale = load_model(_find(model, config)).one(of_class), Scale(base_score, base_odds, pdo)
+        part, scale = _load(model, config).one(of_class), Scale(base_score, base_odds, pdo)
         rows = scorecard(part, scale)
         if out is not None:
             if out.suffix not in {".csv", ".json"}:
@@ -201,8 +201,9 @@ def select(
         Selection | None, typer.Option("--by", help="Leave out columns one by one, by p-value or by AIC.")
     ] = None,
     alpha: Annotated[
-        float, typer.Option("--alpha", min=0, max=1, help="With p-value: columns with a smaller one stay.")
-    ] = 0.05,
+        float | None,
+        typer.Option("--alpha", min=0, max=1, help="With --by p-value: columns with a smaller one stay (0.05)."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print information value, weight, variance inflation and correlation of your own organisation's terms.
@@ -213,13 +214,15 @@ def select(
 
     from trilateral.cli.bins import print_candidates, print_elimination
     from trilateral.common.data.model.elimination import elimination_of
-    from trilateral.common.data.model.model_file import load_model
     from trilateral.common.data.model.scorecard import candidates
 
     with public_errors():
-        part = load_model(_find(model, config)).one(of_class)
+        if alpha is not None and by is not Selection.P_VALUE:
+            raise ConfigError("--alpha is a limit on p-values: give --by p-value too, or leave it out")
+        part = _load(model, config).one(of_class)
         if by is not None:
-            rejected = elimination_of(part, "aic" if by is Selection.AIC else "p_value", alpha)
+            level = ALPHA if alpha is None else alpha
+            rejected = elimination_of(part, "aic" if by is Selection.AIC else "p_value", level)
             if as_json:
                 from trilateral.cli.model_records import elimination_record
 
@@ -242,6 +245,9 @@ def compare(
     second: ModelArgument,
     *,
     config: ConfigOption = None,
+    dataset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Rows to score with both models: name of a dataset.")
+    ] = None,
     scores: ScoresOption = None,
     labels: LabelsOption = None,
     of_class: ClassOption = None,
@@ -249,28 +255,36 @@ def compare(
 ) -> None:
     """Print two models side by side: weights and, at the guest, the quality.
 
+    With --dataset, also print how far your own organisation's parts of the score differ on its rows.
+
     With two files of scores of the same rows, --scores twice, also print the PSI of the score and, with their --labels,
     DeLong's test of the difference of the AUC.
     """
     from rich.console import Console
 
-    from trilateral.cli.stability import compare_scores, print_comparison, print_scores_of_two
-    from trilateral.common.data.model.model_file import load_model
+    from trilateral.cli.stability import compare_scores, print_comparison, print_own_scores, print_scores_of_two
+    from trilateral.common.data.model.comparison import compare_own_scores
+    from trilateral.common.data.model.score_origin import check_origin
 
     with public_errors():
         if (scores or labels is not None) and len(scores or []) != 2:
             raise ConfigError("--scores: give two files, one of each model: --scores FIRST --scores SECOND")
         of_labels = None if labels is None else (labels, dataset_of(labels, config))
-        parts = [load_model(_find(model, config)) for model in (first, second)]
+        parts = [_load(model, config) for model in (first, second)]
         one, other = (part.one(of_class) for part in parts)
         name = None if of_class is None else parts[0].class_name(of_class)
+        for file, part in zip(scores or [], parts, strict=False):
+            check_origin(file, part)
+        own = None if dataset is None else compare_own_scores(one, other, dataset_of(dataset, config))
         of_both = compare_scores(scores[0], scores[1], of_labels, name) if scores else None
         if as_json:
             from trilateral.cli.model_records import comparison_record
 
-            print_json(comparison_record(one, other, of_both))
+            print_json(comparison_record(one, other, own, of_both))
             return
         print_comparison(one, other, Console())
+        if own is not None and dataset is not None:
+            print_own_scores(own, one.role, dataset, Console())
         if of_both is not None:
             print_scores_of_two(of_both, Console())
 
@@ -298,20 +312,22 @@ def drift(
     from rich.console import Console
 
     from trilateral.cli import stability
-    from trilateral.common.data.model.model_file import load_model
 
     with public_errors():
         if labels is not None and scores is None:
             raise ConfigError("--labels needs the scores of the rows: give --scores")
         if dataset is None and scores is None:
             raise ConfigError("there are no rows to compare: give --dataset, --scores or both")
-        part, console = load_model(_find(model, config)), Console()
+        if of_class is not None and scores is None:
+            raise ConfigError("--class chooses a score, and columns have no class: give --scores too, or leave it out")
+        part, console = _load(model, config), Console()
         columns = score = drifted = None
         if dataset is not None:
             columns = stability.find_column_shifts(part, dataset_of(dataset, config), dataset)
         one = part if scores is None else part.one(of_class)
         name = None if of_class is None else part.class_name(of_class)
-        if scores is not None:
+        # Labels tell something even about a model without hold-out rows, with which the scores could be compared.
+        if scores is not None and (labels is None or one.score_distribution is not None):
             score = stability.find_score_shift(one, scores, name)
         if labels is not None and scores is not None:
             of_labels = labels, dataset_of(labels, config)
@@ -364,6 +380,25 @@ def _written(part: "PartyModel", format_: Format) -> str | bytes:
                     "use `--format pmml`"
                 ) from None
             return onnx_bytes(Part.of(part))
+
+
+def _load(model: str, config: Path | None) -> "PartyModel":
+    """Load a model by its path or, with a configuration, by the name of its job."""
+    from trilateral.cli.wording import command_line
+    from trilateral.common.data.model.model_file import NoModelError, load_model
+    from trilateral.common.jobs.folder import BINS
+
+    path = _find(model, config)
+    try:
+        return load_model(path)
+    except NoModelError:
+        if not path.with_name(BINS).exists():
+            raise
+        of_config = () if config is None else ("--config", config)
+        raise ConfigError(
+            f"{model} is a bins job, which has no model: to see its bins, run:"
+            f" {command_line('model', 'bins', model, *of_config)}"
+        ) from None
 
 
 def _find(model: str, config: Path | None) -> Path:

@@ -6,10 +6,10 @@ from typing import Any
 
 from trilateral.cli.results import class_names
 from trilateral.cli.stability import ColumnShifts, ScoreShift, ScoresOfTwo
-from trilateral.common.data.model.bin_figures import BinFigures, bin_figures
+from trilateral.common.data.model.bin_figures import BinFigures, bin_figures, information_value
 from trilateral.common.data.model.bins_file import BinsFile
 from trilateral.common.data.model.calibration_drift import CalibrationDrift, Estimate
-from trilateral.common.data.model.comparison import AucComparison, pair_terms
+from trilateral.common.data.model.comparison import AucComparison, OwnScores, pair_terms, remarks_on
 from trilateral.common.data.model.elimination import EliminationStep
 from trilateral.common.data.model.export import weights_of
 from trilateral.common.data.model.model_file import PartyModel
@@ -63,7 +63,9 @@ def elimination_record(model: PartyModel, steps: Sequence[EliminationStep]) -> R
     return _head(model) | {"columns": [each.test.model_dump() | {"stays": each.stays} for each in steps]}
 
 
-def comparison_record(first: PartyModel, second: PartyModel, scores: ScoresOfTwo | None) -> Record:
+def comparison_record(
+    first: PartyModel, second: PartyModel, own: OwnScores | None, scores: ScoresOfTwo | None
+) -> Record:
     """Describe two models side by side; see `print_comparison`.
 
     Raises:
@@ -74,6 +76,8 @@ def comparison_record(first: PartyModel, second: PartyModel, scores: ScoresOfTwo
         "first": _head(first) | {"metrics": first.metrics},
         "second": _head(second) | {"metrics": second.metrics},
         "terms": [asdict(pair) | {"difference": pair.difference} for pair in pairs],
+        "remarks": remarks_on(first, second),
+        "own_scores": own,
         "scores": None
         if scores is None
         else asdict(scores) | {"auc": None if scores.auc is None else _auc_record(scores.auc)},
@@ -135,11 +139,10 @@ def _part_record(model: PartyModel) -> Record:
 
 
 def _column(bins: Sequence[BinFigures]) -> Record:
-    parts = [each.iv for each in bins if each.iv is not None]
     return {
         "column": bins[0].column,
         "n_rows": sum(each.n_rows for each in bins),
-        "iv": sum(parts) if len(parts) == len(bins) else None,
+        "iv": information_value(bins),
         "bins": [{name: value for name, value in asdict(each).items() if name != "column"} for each in bins],
     }
 

@@ -4,20 +4,27 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from trilateral.cli.wording import decimal
+from trilateral.cli.wording import decimal, in_statsmodels
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.assessment import CalibrationReport, EvaluatedSet
-from trilateral.common.data.model.calibration import AnyCalibration, InterceptOnly, Isotonic, Platt
-from trilateral.common.data.model.export import INTERCEPT, weights_of
+from trilateral.common.data.model.calibration import formula
+from trilateral.common.data.model.export import INTERCEPT, ratio_text, weights_of
 from trilateral.common.data.model.inference import IN_DOUBT, ChiSquareTest, Inference, ModelFit
 from trilateral.common.data.model.model_file import Classes, EvaluatedEpoch, PartyModel, is_by_auc, load_model
 from trilateral.common.data.party_data import describe_left_out
+from trilateral.common.data.preprocessing.terms import CategoryColumn
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 
 
-def print_model(config: ProcessConfig, job: str, console: Console) -> None:
+def print_model(config: ProcessConfig, job: str, console: Console, *, show: str) -> None:
     """Print where a party's part of the model is and, at the guest, the quality of the whole model.
+
+    Args:
+        config: of the party's process.
+        job: name of the job.
+        console: where to print.
+        show: the command that prints the weights.
 
     Raises:
         DataError: the state folder has no such model, or it cannot be read.
@@ -26,6 +33,9 @@ def print_model(config: ProcessConfig, job: str, console: Console) -> None:
     model = load_model(path)
     _say(console, f"the {config.role}'s part of the model: {path}")
     _print_quality(model, console)
+    if model.inference is not None:
+        _print_warnings(model.inference, console)
+    _say(console, f"to see the weights{'' if model.inference is None else ' and how accurate they are'}, run: {show}")
 
 
 def print_part(model: PartyModel, console: Console) -> None:
@@ -52,6 +62,10 @@ def print_part(model: PartyModel, console: Console) -> None:
         " standard deviation, and the other terms stay the same. It applies to the score before calibration. Terms are"
         " sorted by their weight per standard deviation. Terms without one are 0 or 1, or were not standardised.",
     )
+    references = [each for each in model.steps.columns if isinstance(each, CategoryColumn)]
+    if references:
+        compared = ", ".join(f"{each.name!r} with {each.reference_name}" for each in references)
+        _say(console, f"Categories are compared with the largest one, which has no term: {compared}.")
     if model.inference is not None:
         console.print()
         _print_inference(model.inference, console)
@@ -112,7 +126,7 @@ def _print_quality(model: PartyModel, console: Console) -> None:
             f" {metrics.threshold:g}",
         )
     if model.calibration is not None:
-        _say(console, f"probabilities p of scores u: {_formula(model.calibration)}")
+        _say(console, f"probabilities p of scores u: {formula(model.calibration)}")
         _say(console, f"they are {model.calibration_summary}")
     if model.calibration_report is not None:
         report = model.calibration_report
@@ -144,22 +158,6 @@ def _print_classes(model: PartyModel, classes: Classes, console: Console) -> Non
         _say(console, f"probabilities are {model.calibration_summary}")
 
 
-def _formula(calibration: AnyCalibration) -> str:
-    match calibration:
-        case Platt(a=a, b=b):
-            return f"p = 1 / (1 + exp(-({a:.6g} u {_signed(b)})))"
-        case Isotonic(thresholds=thresholds):
-            return f"linear between {len(thresholds)} points"
-        case InterceptOnly(b=b):
-            return f"p = 1 / (1 + exp(-(u {_signed(b)})))"
-        case _:
-            return "p = 1 / (1 + exp(-u))"
-
-
-def _signed(number: float) -> str:
-    return f"{'+' if number >= 0 else '-'} {abs(number):.6g}"
-
-
 def _weights_table(model: PartyModel, title: str) -> Table:
     table = Table(title=Text(title), title_justify="left")
     table.add_column("term", overflow="fold")
@@ -170,8 +168,8 @@ def _weights_table(model: PartyModel, title: str) -> Table:
         table.add_row(
             Text(each.term),
             f"{each.weight:+.5g}",
-            f"{each.odds_ratio:.4g}",
-            "-" if per_sd is None else f"{per_sd:.4g}",
+            ratio_text(each.odds_ratio),
+            "-" if per_sd is None else ratio_text(per_sd),
         )
     table.add_row(INTERCEPT, f"{model.intercept:+.5g}", "", "")
     return table
@@ -225,8 +223,11 @@ def _print_inference(inference: Inference, console: Console) -> None:
         if inference.intercept is not None:
             rows.append((Text(INTERCEPT), inference.intercept))
         for of_term, each in rows:
-            figures = f"{each.weight:.4f}", f"{each.std_error:.3f}", f"{each.z:.3f}", f"{each.p_value:.3f}"
-            table.add_row(of_term, *figures, f"{each.lower:.3f}", f"{each.upper:.3f}")
+            coef, p = in_statsmodels(each.weight, 4), f"{each.p_value:.3f}"
+            std_error, z, lower, upper = (
+                in_statsmodels(figure, 3) for figure in (each.std_error, each.z, each.lower, each.upper)
+            )
+            table.add_row(of_term, coef, std_error, z, p, lower, upper)
         console.print(table)
     if inference.intercept is not None:
         _say(console, "The intercept is that of a row with the mean value in every term of the host.")
@@ -237,6 +238,10 @@ def _print_inference(inference: Inference, console: Console) -> None:
         if inference.fit.likelihood_ratio is not None:
             of_model = _chi_square("likelihood ratio", inference.fit.likelihood_ratio)
             _say(console, f"against a model with an intercept only: {of_model}")
+    _print_warnings(inference, console)
+
+
+def _print_warnings(inference: Inference, console: Console) -> None:
     for warning in inference.warnings:
         _say(console, f"warning: {warning}")
 

@@ -10,10 +10,18 @@ from rich.text import Text
 from trilateral.cli.results import add_metrics, metrics_table
 from trilateral.cli.wording import decimal
 from trilateral.common.base.errors import DataError
+from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.model.calibration import log_odds
 from trilateral.common.data.model.calibration_drift import CalibrationDrift, Estimate, calibration_drift, log_odds_of
-from trilateral.common.data.model.comparison import AucComparison, compare_auc, pair_terms, score_psi
+from trilateral.common.data.model.comparison import (
+    AucComparison,
+    OwnScores,
+    compare_auc,
+    pair_terms,
+    remarks_on,
+    score_psi,
+)
 from trilateral.common.data.model.distributions import (
     ShiftCounter,
     chance_psi,
@@ -22,6 +30,7 @@ from trilateral.common.data.model.distributions import (
 )
 from trilateral.common.data.model.labelled_scores import read_labelled_scores, read_scores
 from trilateral.common.data.model.model_file import PartyModel
+from trilateral.common.data.model.score_origin import check_origin
 from trilateral.common.data.model.scoring import count_shift
 
 
@@ -109,6 +118,7 @@ def find_score_shift(model: PartyModel, scores: Path, of_class: str | None = Non
             "the model file has no distribution of the score: only the guest's part of a model with enough hold-out"
             " rows has one"
         )
+    check_origin(scores, model)
     _, (values,) = read_scores((scores,), of_class=of_class)
     counts, chance = distribution.counts, chance_psi(distribution.counts, len(values))
     return ScoreShift(len(values), sum(counts), psi(counts, distribution.count(values)), chance, of_class)
@@ -141,6 +151,7 @@ def find_calibration_drift(
     if model.calibration is None:
         raise DataError("only the guest can compare probabilities with labels: use the guest's part of the model")
     name, dataset = labels
+    check_origin(scores, model)
     rows = read_labelled_scores((scores,), dataset, name, of_class)
     (u,), (p,) = rows.scores, rows.probabilities
     threshold = 0.5 if dataset.label is None else dataset.label.threshold
@@ -186,12 +197,25 @@ def print_comparison(first: PartyModel, second: PartyModel, console: Console) ->
     for pair in pair_terms(first, second):
         table.add_row(Text(pair.term), *map(_weight, (pair.first, pair.second, pair.difference)))
     console.print(table)
+    for remark in remarks_on(first, second):
+        _say(console, remark)
     if first.metrics is not None or second.metrics is not None:
         quality = metrics_table("each on its own hold-out rows")
         for name, model in zip(names, (first, second), strict=True):
             if model.metrics is not None:
                 add_metrics(quality, name, model.metrics)
         console.print(quality)
+
+
+def print_own_scores(scores: OwnScores, role: Role, name: str, console: Console) -> None:
+    """Print how two models score the rows of the table `name` by a party's own columns."""
+    console.print()
+    related = "" if scores.correlation is None else f"; correlation {decimal(scores.correlation, 4)}"
+    _say(
+        console,
+        f"PSI of the {role}'s part of the score, second model against first, on {scores.n_rows:,} rows of {name}:"
+        f" {decimal(scores.psi, 4)}{related}",
+    )
 
 
 def compare_scores(

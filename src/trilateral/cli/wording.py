@@ -6,8 +6,16 @@ from pathlib import Path
 
 
 def decimal(value: float, decimals: int) -> str:
-    """Return a number with this many decimals; a huge one, such as a diverging loss, in scientific notation."""
-    return f"{value:.{decimals}f}" if abs(value) < 1e6 else f"{value:.{decimals}g}"
+    """Return a number with this many decimals; a huge one, such as a diverging loss, in scientific notation.
+
+    A number that rounds to zero has no sign.
+    """
+    return f"{value:z.{decimals}f}" if abs(value) < 1e6 else f"{value:.{decimals}g}"
+
+
+def in_statsmodels(value: float, decimals: int) -> str:
+    """Return a number as the tables of statsmodels print it: very small and large ones have significant digits."""
+    return f"{value:.{decimals}f}" if 1e-4 <= abs(value) < 1e4 else f"{value:.{decimals}g}"
 
 
 def command_line(*arguments: object) -> str:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from trilateral.client.errors import wrong_type
 from trilateral.common.base.arrays import FloatVector
-from trilateral.common.base.errors import DataError
+from trilateral.common.base.errors import Counted, DataError
 from trilateral.common.data.model import calibration_drift as by_labels
 from trilateral.common.data.model.comparison import AucComparison, compare_auc, score_psi
 from trilateral.common.data.model.distributions import Distributions, Shift, ShiftCounter, chance_psi
@@ -89,7 +89,8 @@ def calibration_drift(
 
     Args:
         probabilities: of the positive label, or of one class, such as the column `probability` of a prediction.
-        labels: whether each row has the label or class, with the same index in any order; also as 0 and 1, or -1 and 1.
+        labels: whether each row has the label or class, also as 0 and 1, or -1 and 1. The index is that of the rows, in
+            any order; labels of further rows do not count.
         threshold: rows with a higher probability count as positive, in the accuracy.
 
     Returns:
@@ -97,7 +98,7 @@ def calibration_drift(
         figures of the ranking are those of the probabilities.
 
     Raises:
-        DataError: the indices differ or repeat an entry, or a value is missing, no probability or no label.
+        DataError: an index lacks rows or repeats an entry, or a value is missing, no probability or no label.
         TypeError: an argument is not a Series.
 
     Example:
@@ -122,9 +123,11 @@ def compare_scores(
         second: scores of the same rows by the second model, with the same index in any order.
         labels: whether each row has the positive label, with the same index in any order.
 
+    Further rows of `second` and `labels` do not count.
+
     Raises:
-        DataError: the indices differ or repeat an entry, a value is missing, or there are fewer than two rows of a
-            label.
+        DataError: an index lacks rows of `first` or repeats an entry, a value is missing, or there are fewer than two
+            rows of a label.
         TypeError: an argument is not a Series.
     """
     a = _numbers(first, "first")
@@ -142,11 +145,16 @@ def _signs(labels: "pd.Series[bool]", rows: "pd.Series[float]") -> FloatVector:
 
 
 def _aligned(values: "pd.Series[Any]", rows: "pd.Series[float]", name: str) -> "pd.Series[Any]":
-    """Return values in the order of the rows."""
+    """Return the values of the rows, in their order. Values of further rows do not count."""
     if not isinstance(values, pd.Series):
         raise wrong_type(name, "a pandas Series with the IDs of the rows as index", values)
-    if values.index.has_duplicates or rows.index.has_duplicates or len(values) != len(rows):
-        raise DataError(f"`{name}` has other rows than the scores, or an index repeats an entry: give each row once")
+    if values.index.has_duplicates or rows.index.has_duplicates:
+        raise DataError(f"the index of `{name}` or of the scores repeats an entry: give each row once")
+    if n_lacking := int((~rows.index.isin(values.index)).sum()):
+        raise DataError(
+            f"`{name}` lacks {Counted(n_lacking):row|rows} of {len(rows):,}: use the IDs as the index of both, and"
+            " leave out rows that are not in both"
+        )
     return values.reindex(rows.index)
 
 

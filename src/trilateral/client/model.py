@@ -3,7 +3,7 @@
 import os
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 import pandas as pd
@@ -20,9 +20,11 @@ from trilateral.common.data.model.bin_figures import BinFigures, bin_alone, bin_
 from trilateral.common.data.model.calibration import calibrate
 from trilateral.common.data.model.comparison import pair_terms
 from trilateral.common.data.model.distributions import ShiftCounter, chance_psi, psi
+from trilateral.common.data.model.elimination import Criterion, EliminatedColumn, elimination_of
 from trilateral.common.data.model.export import weights_of
 from trilateral.common.data.model.inference import Inference
-from trilateral.common.data.model.scorecard import CSV_COLUMNS, Scale, scorecard
+from trilateral.common.data.model.model_file import ComparedPenaltyRow
+from trilateral.common.data.model.scorecard import CSV_COLUMNS, Candidate, Scale, candidates, scorecard
 from trilateral.common.data.model.scoring import score_features
 from trilateral.common.data.tables.table import read_frame
 from trilateral.common.protocol.evaluation import HoldoutMetrics
@@ -257,6 +259,53 @@ class Model:
         ]
         frame = pd.DataFrame(figures, columns=list(CSV_COLUMNS))
         return frame.astype({"n_rows": "Int64", "woe": np.float64})
+
+    def penalties(self) -> pd.DataFrame:
+        """Return the penalties that the job has compared by cross-validation, the strongest first.
+
+        Returns:
+            A row for each penalty, with the columns `l1`, `l2`, `loss` (mean log loss on the folds), `standard_error`
+            (of that mean), `auc` and `auc_error` (the same for the AUC; NaN unless the job has ``choose: auc``),
+            `n_terms` (training columns with a weight, the mean over the folds) and `chosen`. No row at the host and
+            without `folds`.
+        """
+        rows = [each.model_dump() for each in self._part.search]
+        frame = pd.DataFrame(rows, columns=list(ComparedPenaltyRow.model_fields))
+        kinds = dict.fromkeys(ComparedPenaltyRow.model_fields, np.float64) | {"chosen": np.bool_}
+        return frame.astype(kinds)
+
+    def candidates(self) -> pd.DataFrame:
+        """Return figures by which to choose among this party's terms.
+
+        Returns:
+            A row for each term, with the columns `iv` (information value of its column; NaN without bins), `weight`
+            (standardised), `vif` (variance inflation factor among the party's own terms), `correlation` (the largest
+            by absolute value with another of them) and `partner` (that other term). The last three are NaN or None in
+            a model without whitening.
+        """
+        rows = [asdict(each) for each in candidates(self._part)]
+        frame = pd.DataFrame(rows, columns=[field.name for field in fields(Candidate)]).set_index("term")
+        return frame.astype(dict.fromkeys(("iv", "weight", "vif", "correlation"), np.float64))
+
+    def elimination(self, by: Criterion = "p_value", *, alpha: float = 0.05) -> pd.DataFrame:
+        """Return which of this party's columns a backward elimination leaves out, without a further training.
+
+        Args:
+            by: with `p_value`, columns whose p-value is below `alpha` stay; with `aic`, those without which AIC rises.
+            alpha: the level of significance.
+
+        Returns:
+            A row for each column in the order of the elimination, with the columns `statistic` (chi-square of the Wald
+            test), `df` (degrees of freedom), `p_value`, `aic_change` and `stays`.
+
+        Raises:
+            ConfigError: the job has no `inference`, or `by` is another criterion.
+        """
+        if by not in get_args(Criterion):
+            raise ConfigError(f"`by` must be one of {', '.join(get_args(Criterion))}, not {by!r}")
+        steps = elimination_of(self._part, by, alpha)
+        rows = [each.test.model_dump() | {"stays": each.stays} for each in steps]
+        return pd.DataFrame(rows, columns=[*EliminatedColumn.model_fields, "stays"]).set_index("column")
 
     def score(self, frame: pd.DataFrame) -> "pd.Series[float]":
         """Compute this party's part of the score of some rows.

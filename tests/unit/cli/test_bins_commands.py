@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,11 @@ def test_the_bins_of_a_model_are_printed(model: Path) -> None:
     assert "age < " not in output
     assert "event rate" in output
     assert "total" in output
+    record = json.loads(run("model", "bins", model, "--json"))["columns"]
+    ordered = sorted(record, key=lambda each: -each["iv"])
+    table = output.split("columns by IV")[1]
+    found = re.findall(r"│ (\w+) +│ +(\d+) │ ([\d.]+) │", table)
+    assert found == [(each["column"], str(len(each["bins"])), f"{each['iv']:.4f}") for each in ordered]
 
 
 def test_a_scorecard_is_printed_and_written(model: Path, tmp_path: Path) -> None:
@@ -61,6 +67,13 @@ def test_figures_of_terms_are_printed(model: Path) -> None:
     output = run("model", "select", model)
     assert "age WOE" in output
     assert "VIF" in output
+    lacks = "no VIF and no correlations: they need"
+    assert lacks not in output
+
+    content = json.loads(model.read_text())
+    content["preprocessing"]["directions"] = None
+    model.write_text(json.dumps(content))
+    assert lacks in run("model", "select", model)
 
 
 def test_the_file_of_a_bins_job_is_printed(tmp_path: Path) -> None:
@@ -82,6 +95,12 @@ def test_the_file_of_a_bins_job_is_printed(tmp_path: Path) -> None:
     assert "0.2000" in output
     assert "branch" in output
     assert run("model", "bins", tmp_path / "bins.json") == output
+    # One column needs no order.
+    assert "columns by IV" not in output
+    for command in ("show", "scorecard", "select"):
+        refused = CliRunner().invoke(app, ["model", command, str(tmp_path)])
+        assert refused.exit_code == 2
+        assert "is a bins job, which has no model: to see its bins, run: " in refused.output
 
 
 def test_a_file_that_is_no_bins_file_is_refused(tmp_path: Path) -> None:

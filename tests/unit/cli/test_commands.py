@@ -489,6 +489,21 @@ def test_a_bad_job_is_a_configuration_error(
     assert coordinator.started == []
 
 
+def test_bins_are_counted_with_the_settings_of_any_job_on_shares(
+    runner: CliRunner, coordinator: FakeCoordinator, job_file: Path, guest_file: Path
+) -> None:
+    command = ["bins", str(job_file), "--config", str(guest_file)]
+    refused = runner.invoke(app, command)
+    assert refused.exit_code == 2
+    assert refused.stderr == f"error: {job_file}: `task: bins` counts on secret shares: set `protocol: shares`\n"
+    assert coordinator.started == []
+
+    job_file.write_text("name: first\ndataset: credit\nprotocol: shares\ntask: train\n")
+    coordinator.script = [FINISHED]
+    assert runner.invoke(app, command).exit_code == 0
+    assert [job.task for job in coordinator.started] == ["bins"]
+
+
 @pytest.mark.parametrize(
     "command", [["train", "JOB"], ["watch", "first"], ["status"], ["stop", "first"], ["serve", "host"]]
 )
@@ -522,6 +537,15 @@ def test_a_prediction_on_a_dataset_that_is_none_ends_before_anyone_is_asked(
     result = runner.invoke(app, predict_command(guest_file, tmp_path / "scores.csv"))
     assert result.exit_code == 1
     assert "the guest has no dataset named march" in result.stderr
+
+
+def test_a_file_for_missing_ids_is_refused_where_no_id_can_be_missing(
+    runner: CliRunner, guest_file: Path, tmp_path: Path
+) -> None:
+    words = predict_command(guest_file, tmp_path / "scores.csv")
+    result = runner.invoke(app, [*words, "--aligned", "--missing", str(tmp_path / "missing.csv")])
+    assert result.exit_code == 2
+    assert "leave out --missing or --aligned" in result.stderr
 
 
 @pytest.mark.parametrize(("n_scored", "code"), [(5, ExitCode.SUCCESS), (0, ExitCode.NOTHING_SCORED)])

@@ -245,6 +245,10 @@ def test_a_backward_elimination_is_printed(config: Path) -> None:
     # Every p-value is above 0.
     strict = json.loads(run("select", path, "--by", "p-value", "--alpha", "0", "--json").output)["columns"]
     assert not any(each["stays"] for each in strict)
+    for words in (["--by", "aic"], []):
+        refused = run("select", path, *words, "--alpha", "0.1")
+        assert refused.exit_code == 2
+        assert "--alpha is a limit on p-values: give --by p-value too" in " ".join(refused.output.split())
     text = run("select", path, "--by", "aic").output
     assert "<b>" in text
     assert text.count("leave out") == 2

@@ -253,7 +253,14 @@ def test_durations(seconds: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.69315, "0.6932"), (1.0, "1.0000"), (-12345.678, "-12345.6780"), (1.234e200, "1.234e+200")]
+    ("value", "text"),
+    [
+        (0.69315, "0.6932"),
+        (1.0, "1.0000"),
+        (-12345.678, "-12345.6780"),
+        (1.234e200, "1.234e+200"),
+        (-0.00004, "0.0000"),
+    ],
 )
-def test_huge_numbers_do_not_fill_the_line(value: float, text: str) -> None:
+def test_huge_numbers_do_not_fill_the_line_and_zero_has_no_sign(value: float, text: str) -> None:
     assert decimal(value, 4) == text

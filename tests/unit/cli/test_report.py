@@ -35,6 +35,7 @@ def test_scores_alone_give_the_shift_of_the_score(folder: Path, tmp_path: Path) 
     done = run("first", "--config", folder / "guest.yaml", "--scores", folder / "first.csv", "--out", out)
     assert done.exit_code == 0, done.output
     assert 'id="stability"' in out.read_text()
+    assert "score of the whole model" in out.read_text()
     assert 'id="quality-later"' not in out.read_text()
 
 

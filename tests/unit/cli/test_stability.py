@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 from typer.testing import Result as Ran
@@ -127,6 +129,41 @@ def test_compare_prints_weights_quality_and_the_test_of_the_difference(folder: P
     assert "[red]debt" in text
 
 
+@pytest.mark.parametrize("role", ["guest", "host"])
+def test_compare_scores_a_dataset_with_the_own_parts_of_both_models(folder: Path, role: str) -> None:
+    model = load_model(folder / f"state/{role}/jobs/second/model.json")
+    march = pd.read_csv(folder / "march.csv")
+    words = ("compare", "first", "second", "--config", folder / f"{role}.yaml", "--dataset", "march")
+    shown = run(*words)
+    assert shown.exit_code == 0, shown.output
+    # The second part is a multiple of the first.
+    assert (
+        f"PSI of the {role}'s part of the score, second model against first, on 1,500 rows of march: " in shown.output
+    )
+    assert "correlation 1.0000" in shown.output
+    found = json.loads(run(*words, "--json").output)["own_scores"]
+    limits = model.preprocessing["columns"][0]
+    age = np.clip(march["age"], limits["lower"], limits["upper"]).to_numpy()
+    first, second = (
+        load_model(folder / f"state/{role}/jobs/{name}/model.json").weights["age"] * age for name in ("first", "second")
+    )
+    bounds = [*np.unique(np.quantile(first, np.arange(1, 10) / 10, method="inverted_cdf")), np.inf]
+    groups = [np.bincount(np.searchsorted(bounds, each), minlength=len(bounds)) / N for each in (first, second)]
+    before, after = np.maximum(groups, 10 / N)
+    assert found["n_rows"] == N
+    assert found["psi"] == pytest.approx(float(np.sum((after - before) * np.log(after / before))), rel=0.05)
+
+
+def test_parts_of_one_value_have_no_correlation(folder: Path) -> None:
+    path = folder / "state/host/jobs/second/model.json"
+    model = load_model(path)
+    save_model(path, model.model_copy(update={"training_weights": [0.0] * len(model.training_weights)}))
+    shown = run("compare", "first", "second", "--config", folder / "host.yaml", "--dataset", "march")
+    assert shown.exit_code == 0, shown.output
+    assert "rows of march" in shown.output
+    assert "correlation" not in shown.output
+
+
 def test_compare_needs_no_scores_and_a_host_has_weights_alone(folder: Path) -> None:
     shown = run("compare", "first", "second", "--config", folder / "host.yaml")
     assert shown.exit_code == 0, shown.output
@@ -137,6 +174,7 @@ def test_compare_needs_no_scores_and_a_host_has_weights_alone(folder: Path) -> N
     ("arguments", "code", "said"),
     [
         (["drift", "first"], 2, "give --dataset, --scores or both"),
+        (["drift", "first", "--dataset", "march", "--class", "own"], 2, "--class chooses a score"),
         (["drift", "first", "--dataset", "april"], 2, "datasets has no april: it has march, outcomes, homes"),
         (["drift", "first", "--scores", "march.csv"], 1, "march.csv has no IDs with columns 'score'"),
         (["drift", "first", "--scores", "april.csv"], 1, "there is no file of scores april.csv"),
@@ -156,6 +194,49 @@ def test_what_cannot_be_compared_is_refused_with_the_way_out(
     shown = run(*arguments, "--config", folder / "guest.yaml")
     assert said in " ".join(shown.output.split())
     assert shown.exit_code == code
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["drift", "first", "--scores", "second.parquet"],
+        ["drift", "first", "--scores", "second.parquet", "--labels", "outcomes"],
+        ["compare", "first", "second", "--scores", "second.parquet", "--scores", "first.parquet"],
+    ],
+)
+def test_scores_of_another_model_are_refused_if_the_file_says_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    for job in ("first", "second"):
+        path = folder / f"state/guest/jobs/{job}/model.json"
+        model = load_model(path).model_copy(update={"run_id": {"first": "1a", "second": "2b"}[job] * 16})
+        save_model(path, model)
+        about = {"trilateral.job": job, "trilateral.run_id": model.run_id}
+        table = pa.Table.from_pandas(pd.read_csv(f"{job}.csv"), preserve_index=False)
+        pq.write_table(table.replace_schema_metadata(about), f"{job}.parquet")
+    shown = run(*arguments, "--config", "guest.yaml")
+    assert shown.exit_code == 1
+    assert "second.parquet has the scores of job second" in " ".join(shown.output.split())
+    assert run("drift", "first", "--scores", "first.parquet", "--config", "guest.yaml").exit_code == 0
+
+
+def test_drift_compares_probabilities_with_labels_even_if_the_model_has_no_hold_out_rows(folder: Path) -> None:
+    path = folder / "state/guest/jobs/first/model.json"
+    model = load_model(path)
+    assert model.distributions is not None
+    save_model(
+        path,
+        model.model_copy(
+            update={"distributions": model.distributions.model_copy(update={"score": None}), "metrics": None}
+        ),
+    )
+    options = ["drift", "first", "--config", folder / "guest.yaml", "--scores", folder / "first.csv"]
+    assert "no distribution of the score" in " ".join(run(*options).output.split())
+    shown = run(*options, "--labels", "outcomes")
+    assert shown.exit_code == 0, shown.output
+    assert "calibration slope" in shown.output
+    assert "PSI" not in shown.output
 
 
 def test_reasons_beside_the_scores_are_no_part_of_an_id(folder: Path) -> None:
@@ -244,7 +325,9 @@ def test_compare_prints_the_same_figures_as_json(folder: Path) -> None:
     scores = ("--scores", folder / "first.csv", "--scores", folder / "second.csv", "--labels", "outcomes")
     models = ("compare", "first", "second", "--config", folder / "guest.yaml")
     found = json.loads(run(*models, *scores, "--json").output)
-    assert {*found, *found["first"], *found["terms"][0], *found["scores"]} <= documented_fields()["model compare"]
+    own = json.loads(run(*models, "--dataset", "march", "--json").output)["own_scores"]
+    names = {*found, *found["first"], *found["terms"][0], *found["scores"], *own}
+    assert names <= documented_fields()["model compare"]
     age = next(each for each in found["terms"] if each["term"] == "age")
     assert age["difference"] == pytest.approx(age["second"] - age["first"])
     assert found["first"]["metrics"]["auc"] > 0.5

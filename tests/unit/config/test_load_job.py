@@ -138,6 +138,11 @@ def test_evaluations_need_what_they_are_made_of(line: str, way_out: str, job_fil
             "folds: 3\none_standard_error: true",
             "`one_standard_error` chooses among penalties: set `path` or `search`, or remove it",
         ),
+        (
+            "folds: 3\nl2: [0.1, 0.01]",
+            "`l2` is one number: to compare several penalties, set `folds`, and list them in `search`, such as"
+            " `search: [{l2: 0.1}, {l2: 0.01}]`",
+        ),
         ("l1: 1\nstart_from: may", "`l1` and `folds` choose their own start: remove `start_from`, or remove them"),
     ],
 )
@@ -155,23 +160,27 @@ def test_a_path_falls_in_equal_ratios_and_a_search_is_sorted(job_file: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("protocol", "other", "name", "value"),
+    ("protocol", "name", "value", "why"),
     [
-        ("paillier", "shares", "max_score", "24"),
-        ("paillier", "shares", "l1", "0.1"),
-        ("paillier", "shares", "folds", "5"),
-        ("shares", "paillier", "key_bits", "3072"),
-        ("shares", "paillier", "cipher", "reference"),
-        ("shares", "paillier", "slots", "2"),
+        ("paillier", "max_score", "24", "the loss of `paillier` is quadratic"),
+        ("paillier", "inference", "true", "the loss of `paillier` is not a likelihood"),
+        ("paillier", "l1", "0.1", "which would show which weights are 0"),
+        ("paillier", "folds", "5", "those of two fits differ by sums over a fold"),
+        ("paillier", "classes", "3", "each class takes a job of its own"),
+        ("shares", "key_bits", "3072", "no ciphertexts"),
+        ("shares", "cipher", "reference", "no ciphertexts"),
+        ("shares", "slots", "2", "no ciphertexts"),
     ],
 )
-def test_options_of_the_other_protocol_are_refused(
-    protocol: str, other: str, name: str, value: str, job_file: Path
+def test_options_of_the_other_protocol_are_refused_with_the_reason(
+    protocol: str, name: str, value: str, why: str, job_file: Path
 ) -> None:
     job_file.write_text(f"{MINIMAL}protocol: {protocol}\n{name}: {value}\n")
-    assert error_of(job_file) == [
-        f"{job_file}: `{name}` belongs to `protocol: {other}`: remove it, or set that protocol"
-    ]
+    other = "shares" if protocol == "paillier" else "paillier"
+    (error,) = error_of(job_file)
+    assert error.startswith(f"{job_file}: `{name}` belongs to `protocol: {other}`, because ")
+    assert why in error
+    assert error.endswith(": remove it, or set that protocol")
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,11 @@ def test_the_environment_reaches_a_dataset_whose_name_has_capitals(tmp_path: Pat
         ("{path: 3}", "datasets.credit.path: expected a path, not 3"),
         ("{path: a, pat: b}", "datasets.credit.pat: unknown key; did you mean path?"),
         (
+            "{path: a, preprocessing: {categorical: [b]}}",
+            "datasets.credit.preprocessing.categorical: unknown key; it belongs to datasets.credit",
+        ),
+        ("{path: a, clip: null}", "datasets.credit.clip: unknown key; it belongs to datasets.credit.preprocessing"),
+        (
             "{path: a, preprocessing: {whitn: no}}",
             "datasets.credit.preprocessing.whitn: unknown key; did you mean whiten?",
         ),
@@ -227,6 +232,8 @@ def test_a_datasets_name_is_checked_too(tmp_path: Path) -> None:
         ("limits: {round_timeout: soon}", "limits.round_timeout: expected a number, not soon"),
         ("datasets: [a]", "datasets: expected nested keys with values"),
         ("pears: 1", "pears: unknown key; did you mean peers?"),
+        ("min_batch: 50", "min_batch: unknown key; it belongs to policy"),
+        ("policy: {state: here}", "policy.state: unknown key; it belongs at the top level"),
     ],
 )
 def test_a_bad_line_is_named_with_what_was_expected(tmp_path: Path, lines: str, problem: str) -> None:

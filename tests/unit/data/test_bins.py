@@ -157,6 +157,64 @@ def test_a_party_without_labels_needs_a_bins_job() -> None:
     assert steps.left_out == {"branch": "no bins in the bins job of `preprocessing.binning.job`"}
 
 
+def test_bins_of_other_bounds_than_those_in_the_settings_are_refused() -> None:
+    frame, labels = table()
+    (age,) = binned(fit({"columns": {"age": {"method": [30, 50]}}}, frame[["age"]], labels))
+    config = {"job": "bins-1", "columns": {"age": {"method": [30, 50, 70]}}}
+
+    def as_host(binning: Mapping[str, Any]) -> Preprocessing:
+        settings = PreprocessingConfig.model_validate({"binning": binning})
+        return Preprocessing.fit(features_of(frame[["age"]]), settings, False, counted={"age": age})
+
+    # A bin of the job may have been merged with its neighbour.
+    assert as_host(config).columns == (age,)
+    with pytest.raises(DataError, match=r"'age' has other bins in .* run a bins job again"):
+        as_host(config | {"columns": {"age": {"method": [30, 60]}}})
+
+
+def test_groups_of_categories_are_the_bins_and_the_rest_is_one() -> None:
+    frame, labels = table()
+    rng = np.random.default_rng(4)
+    frame["branch"] = rng.choice(["a", "b", "c", "d", "e"], N, p=[0.4, 0.3, 0.2, 0.097, 0.003])
+    frame.loc[rng.random(N) < 0.05, "branch"] = np.nan
+    groups = [["a", "c"], ["b", "not there"], ["e"]]
+    (branch,) = binned(fit({"columns": {"branch": {"method": groups}}}, frame[["branch"]], labels))
+    assert isinstance(branch, BinnedCategory)
+    # Too few rows have the category e, so it belongs to the rest.
+    assert branch.groups.keys() == {"a", "b", "c", "not there"}
+    assert branch.groups["a"] == branch.groups["c"] != branch.groups["b"] == branch.groups["not there"]
+    assert branch.other not in branch.groups.values()
+    by_hand = frame["branch"].map({"a": "ac", "c": "ac", "b": "b", "d": "rest", "e": "rest"}).fillna("missing")
+    counts = pd.DataFrame({"bin": by_hand, "positive": labels > 0}).groupby("bin")["positive"].agg(["size", "sum"])
+    assert branch.other is not None
+    assert branch.missing is not None
+    places = {"ac": branch.groups["a"], "b": branch.groups["b"], "rest": branch.other, "missing": branch.missing}
+    assert sorted(places.values()) == [0, 1, 2, 3]
+    for name, place in places.items():
+        found = branch.bins[place]
+        assert (found.n_rows, found.n_positive) == tuple(counts.loc[name])
+    assert any("a|c" in label for label in branch.labels)
+
+    # The host's bins of a job must be those of its settings.
+    def as_host(method: list[list[str]]) -> Preprocessing:
+        settings = PreprocessingConfig.model_validate(
+            {"binning": {"job": "bins-1", "columns": {"branch": {"method": method}}}}
+        )
+        return Preprocessing.fit(features_of(frame[["branch"]]), settings, False, counted={"branch": branch})
+
+    assert as_host(groups).columns == (branch,)
+    with pytest.raises(DataError, match="'branch' has other bins in"):
+        as_host([["a", "b"], ["c"]])
+
+
+def test_a_bound_that_leaves_few_rows_is_dropped() -> None:
+    frame, labels = table()
+    frame["age"] = np.arange(N, dtype=float)
+    (age,) = binned(fit({"woe": False, "columns": {"age": {"method": [9, 20, 500]}}}, frame[["age"]], labels))
+    assert isinstance(age, BinnedNumber)
+    assert age.bounds == [20, 500]
+
+
 def test_a_column_may_stay_without_bins() -> None:
     frame, labels = table()
     steps = fit({"columns": {"income": {"method": "none"}, "age": {"max_bins": 2}}}, frame, labels)

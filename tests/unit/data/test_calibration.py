@@ -13,6 +13,7 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.config.dataset import LabelConfig
 from trilateral.common.data.model.assessment import assess
 from trilateral.common.data.model.calibration import (
+    AnyCalibration,
     InterceptOnly,
     Isotonic,
     Platt,
@@ -21,6 +22,7 @@ from trilateral.common.data.model.calibration import (
     calibrate,
     cross_fitted,
     fit_calibration,
+    formula,
     log_odds,
 )
 from trilateral.common.protocol.evaluation import log_loss
@@ -264,3 +266,16 @@ def test_none_leaves_the_sigmoid(n_holdout: int) -> None:
     assert (plain.metrics is None) == (n_holdout == 0)
     if plain.metrics is not None:
         assert plain.metrics.log_loss == pytest.approx(log_loss(scores, labels))
+
+
+@pytest.mark.parametrize(
+    ("calibration", "text"),
+    [
+        (Platt(a=0.9, b=-0.2), "p = 1 / (1 + exp(-(0.9 u - 0.2)))"),
+        (Isotonic(thresholds=[0.1, 0.2], values=[0.3, 0.4]), "isotonic: linear between 2 points"),
+        (InterceptOnly(b=0.1, reason="there are few rows"), "p = 1 / (1 + exp(-(u + 0.1)))"),
+        (Uncalibrated(reason="the dataset says so"), "p = 1 / (1 + exp(-u))"),
+    ],
+)
+def test_the_map_to_probabilities_is_written_out(calibration: AnyCalibration, text: str) -> None:
+    assert formula(calibration) == text

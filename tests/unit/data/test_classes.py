@@ -12,6 +12,7 @@ from trilateral.common.data.model.classes import (
     Normalised,
     Softmax,
     class_probabilities,
+    cross_fitted,
     fit_class_map,
     measure_classes,
 )
@@ -81,7 +82,7 @@ def test_figures_are_those_of_scikit_learn() -> None:
     scores, classes = drawn(1000)
     mapped = Normalised(reason="")
     p = class_probabilities(scores, mapped)
-    figures = measure_classes(scores, classes, mapped)
+    figures = measure_classes(scores, classes, cross_fitted(scores, classes, mapped))
     assert figures.n_rows == 1000
     assert figures.log_loss == pytest.approx(log_loss(classes, p))
     assert figures.accuracy == accuracy_score(classes, p.argmax(axis=1))
@@ -95,5 +96,7 @@ def test_figures_of_rows_come_from_maps_that_were_fitted_without_them() -> None:
     scores, classes = rng.normal(size=(30, 3)), np.arange(30) % 3
     mapped = fit_class_map(scores, classes, "platt")
     within = -np.log(class_probabilities(scores, mapped)[np.arange(30), classes]).mean()
-    assert measure_classes(scores, classes, mapped).log_loss > within
-    assert measure_classes(scores, classes, mapped) == measure_classes(scores, classes, mapped)
+    assert measure_classes(scores, classes, cross_fitted(scores, classes, mapped)).log_loss > within
+    assert measure_classes(scores, classes, cross_fitted(scores, classes, mapped)) == measure_classes(
+        scores, classes, cross_fitted(scores, classes, mapped)
+    )

@@ -32,6 +32,23 @@ def test_label_values_may_be_written_as_numbers() -> None:
         ({"features": ["y"], "label": {"column": "y"}}, "a label is not a feature"),
         ({"id": "x", "label": {"column": "x"}}, "same column"),
         ({"label": {"positive": "Yes", "negative": " yes"}}, "a label needs two"),
+        ({"label": {"classes": [1, 2, 3]}, "preprocessing": {"binning": {}}}, "takes a label of two values"),
+        (
+            {
+                "label": {"classes": [1, 2, 3]},
+                "preprocessing": {"binning": {"method": "width", "woe": False, "columns": {"a": {"woe": True}}}},
+            },
+            "takes a label of two values",
+        ),
+        ({"preprocessing": {"binning": {"method": [1, 2]}}}, "bounds and groups belong to one column"),
+        ({"preprocessing": {"binning": {"columns": {"a": {"method": [2, 1]}}}}}, "in ascending order"),
+        ({"preprocessing": {"binning": {"columns": {"a": {"method": [["x"], ["x"]]}}}}}, "names a category twice"),
+        ({"preprocessing": {"binning": {"columns": {"a": {"method": [["x"]]}}}}}, "gives groups to 'a', which is not"),
+        (
+            {"categorical": ["a"], "preprocessing": {"binning": {"columns": {"a": {"method": [1, 2]}}}}},
+            "gives bounds to 'a', which is categorical",
+        ),
+        ({"label": {}, "preprocessing": {"binning": {"job": "bins-1"}}}, "a setting of the host alone"),
         ({"label": {"positive": "1", "negative": "1.0"}}, "a label needs two"),
         ({"preprocessing": {"clip": [0.9, 0.1]}}, "0 <= lower < upper <= 1"),
         ({"preprocessing": {"clip": [0.0, 1.5]}}, "0 <= lower < upper <= 1"),

@@ -21,7 +21,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig, LabelConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.model.calibration import Platt, calibrate
-from trilateral.common.data.model.export import CSV_COLUMNS, scikit_learn_json, weights_csv, weights_of
+from trilateral.common.data.model.export import CSV_COLUMNS, ratio_text, scikit_learn_json, weights_csv, weights_of
 from trilateral.common.data.model.inference import Inference, TermInference
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.model.onnx_graph import onnx_bytes
@@ -140,6 +140,14 @@ def test_odds_ratios_beyond_all_numbers_are_infinite(made: tuple[PartyModel, pd.
     model, _ = made
     huge = model.model_copy(update={"weights": dict.fromkeys(model.weights, 1e6)})
     assert {each.odds_ratio for each in weights_of(huge)} == {math.inf}
+
+
+def test_an_odds_ratio_near_1_shows_how_it_differs_from_1() -> None:
+    """As that of an income in single euros."""
+    ratios = 0.0, 0.9803, 1.0, 1.3712345, 0.9996, math.exp(-3.1756e-5), math.exp(4.2e-7), math.inf
+    assert [ratio_text(each) for each in ratios] == [
+        "0", "0.9803", "1", "1.371", "0.9996", "0.999968", "1.00000042", "inf",
+    ]  # fmt: skip
 
 
 def test_a_part_without_terms_has_nothing_to_compute(made: tuple[PartyModel, pd.DataFrame]) -> None:

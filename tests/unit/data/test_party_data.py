@@ -23,6 +23,7 @@ from trilateral.common.data.party_data import (
     describe_scores_beyond,
     load_party_data,
 )
+from trilateral.common.data.preprocessing.bins import BinnedColumn
 from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import stream_table
 from trilateral.common.protocol.batches import holdout_split
@@ -82,6 +83,19 @@ def test_hold_out_rows_do_not_touch_what_is_fitted(path: Path) -> None:
 
     assert after.preprocessing.to_dict() == before.preprocessing.to_dict()
     np.testing.assert_array_equal(after.block.columns, before.block.columns)
+
+
+def test_bins_know_the_rows_of_a_label_of_two_values_alone(path: Path) -> None:
+    of_two = {"preprocessing": {"binning": {"method": "quantile", "woe": False, "max_bins": 3}}}
+    table = pd.read_csv(path, dtype={"id": str})
+    table.assign(kind=["x", "y", "z", "y"] * (N_ROWS // 4)).to_csv(path, index=False)
+    of_three = of_two | {"label": {"column": "kind", "classes": ["x", "y", "z"]}, "exclude": ["label"]}
+    for dataset, classes in ((of_two | {"exclude": ["kind"]}, None), (of_three, 3)):
+        columns = load(path, labelled=True, dataset=dataset, protocol="shares", classes=classes).preprocessing.columns
+        assert len(columns) == 3
+        for column in columns:
+            assert isinstance(column, BinnedColumn)
+            assert (column.n_positive is None) is (classes == 3)
 
 
 def test_both_parties_hold_the_same_rows(path: Path) -> None:

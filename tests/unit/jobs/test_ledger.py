@@ -4,6 +4,7 @@ import json
 import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,31 @@ def test_a_search_counts_the_rounds_of_its_fits_and_at_the_host_the_table_of_pen
     secrecy = label_secrecy(job, block_of(np.repeat([-1.0, 1.0], 150)), secret_start=True)
     assert secrecy is not None
     assert training_equations(job, (300, 10), 13, secrecy) == 13 + 1 + 9
+
+
+@pytest.mark.parametrize(
+    ("settings", "at_host", "at_guest"),
+    [
+        ({"inference": True}, 4 + 1 + 4 * 5 // 2, 13 + 1 + 13 * 14 // 2),
+        ({"start_from": "earlier"}, 4 + 1, 13 + 1),
+        ({"l2": 0.1, "folds": 19}, 19, 13 + 1 + 4),  # 20 fits of log2 30 bits; the host counts each fold.
+        ({"l2": 0.1, "folds": 5, "fold_by": "label"}, 4 + 1 + 2 + 3, 13 + 1 + 2 + 5),
+    ],
+)
+def test_what_a_job_on_shares_tells_beside_the_weights_counts(
+    settings: dict[str, Any], at_host: int, at_guest: int
+) -> None:
+    job = JobConfig(name="job", dataset="data", protocol="shares", **settings)
+    assert training_equations(job, (300, 5), 4, None) == at_host
+    secrecy = label_secrecy(job, block_of(np.repeat([-1.0, 1.0], 150)), secret_start=True)
+    assert training_equations(job, (300, 10), 13, secrecy) == at_guest
+
+
+def test_each_class_counts_as_a_training_but_for_the_loss() -> None:
+    job = JobConfig(name="job", dataset="data", protocol="shares", classes=3)
+    assert training_equations(job, (300, 5), 4, None) == 3 * 4 + 1
+    block = replace(block_of(np.repeat([0.0, 1.0, 2.0], 100)), n_classes=3)
+    assert training_equations(job, (300, 10), 13, label_secrecy(job, block, secret_start=True)) == 3 * 13 + 1
 
 
 def block_of(labels: FloatVector) -> TrainingBlock:

@@ -325,6 +325,17 @@ def test_the_numbers_that_a_refusal_would_need_stay_with_the_guest() -> None:
     ]
 
 
+def test_a_refusal_of_inference_counts_pairs_of_columns_and_says_what_to_leave_out() -> None:
+    job = make_job(protocol="shares", inference=True)
+    labels = LabelSecrecy([104 * 56.0], 0, n_told=1, has_inference=True)
+    check_label_secrecy(job, Policy(), labels, 12)
+    with pytest.raises(PolicyError, match="or fewer columns or `inference: false`; the guest's log has") as caught:
+        check_label_secrecy(job, Policy(), labels, 13)
+    (note,) = notes(caught.value)
+    assert "with `inference`, each pair of the host's columns is one more" in note
+    assert "allows the host 12 columns; 13 columns are sure to be allowed with 1.0 times as many rows" in note
+
+
 def test_the_guest_does_not_evaluate_a_hold_out_smaller_than_its_minimum_batch() -> None:
     job, policy = make_job(evaluate_every=5), Policy()
     check_holdout(job, policy, 100, Role.GUEST)

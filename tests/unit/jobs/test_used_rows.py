@@ -20,6 +20,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.process import Policy
 from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.jobs.used_rows import (
+    BY_ID,
     EVALUATED,
     MAX_SETS,
     N_PARTS,
@@ -110,6 +111,33 @@ def test_a_changed_class_is_refused(used: UsedRows) -> None:
     changed[3] = 2.0
     with pytest.raises(PolicyError):
         add(used, labels=changed)
+
+
+SPELLINGS: dict[str, FloatVector] = {
+    "with both values swapped": -LABELS,
+    "as one of several classes": np.where(LABELS > 0, 2.0, np.arange(N_ROWS) % 2),
+    "by another column": np.where(np.arange(N_ROWS) % 2 == 0, 1.0, -1.0),
+}
+
+
+@pytest.mark.parametrize("labels", SPELLINGS.values(), ids=SPELLINGS)
+def test_rows_are_compared_however_their_labels_are_written(used: UsedRows, labels: FloatVector) -> None:
+    """A model of the swapped label has the weights of the other one with the other sign."""
+    with pytest.raises(PolicyError):
+        add(used, ALL[1:], labels=labels)
+    add(used, labels=labels)
+    add(used, ALL[200:], labels=labels)
+
+
+def test_a_file_without_sets_by_id_is_still_read(used: UsedRows, tmp_path: Path) -> None:
+    path = tmp_path / USED_ROWS
+    content = {name: part for name, part in json.loads(path.read_text()).items() if not name.endswith(BY_ID)}
+    path.write_text(json.dumps(content))
+    with pytest.raises(PolicyError):
+        add(used, ALL[1:])
+    add(used)
+    with pytest.raises(PolicyError):
+        add(used, ALL[1:], labels=-LABELS)
 
 
 def test_rows_are_compared_with_those_of_every_job_of_the_same_purpose(used: UsedRows) -> None:

@@ -271,6 +271,11 @@ def test_the_values_of_a_label_are_compared_and_not_shown() -> None:
     assert texts[0] == 'datasets.a.label.negative: from "(not shown)" to "(not shown)"'
     assert texts[1].startswith("datasets.b: from {")
     assert "days" not in "".join(texts)
+    classes = {"a": {"label": {"column": "late", "classes": ["never", "30 days", "more than 90 days"]}}}
+    fewer = {"a": {"label": {"column": "late", "classes": ["never", "30 days", "60 days"]}}}
+    (of_classes,) = differences({"datasets": classes}, {"datasets": fewer})
+    assert str(of_classes) == 'datasets.a.label.classes: from "(not shown)" to "(not shown)"'
+    assert "days" not in "".join(map(str, differences({"datasets": classes}, {"datasets": {}})))
     assert differences(without_labels(before), without_labels(before | after))[0].setting == "datasets.b"
 
 

@@ -170,6 +170,13 @@ def test_on_shares_the_labels_have_the_entropy_of_all_training_rows_and_nothing_
     assert found.max_host_columns(found.max_equations(56)) == int(bits // 56) - 1 == 7
 
 
+def test_with_inference_each_pair_of_columns_is_an_equation_too() -> None:
+    """With 13 columns, 13 weights, the loss and 91 elements of their covariance."""
+    labels = LabelSecrecy([10_000.0], 0, n_told=1, has_inference=True)
+    assert labels.n_equations(13) == 105
+    assert [labels.max_host_columns(n_left) for n_left in (104, 105, 119, 120)] == [12, 13, 13, 14]
+
+
 def test_rows_of_small_weight_do_not_add_to_the_entropy_of_the_labels() -> None:
     labels = -np.ones(1000)
     labels[::10] = 1

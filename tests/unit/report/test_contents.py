@@ -137,6 +137,7 @@ def test_a_reviewer_is_told_of_weights_that_contradict_their_bins() -> None:
 def test_numbers_are_written_for_people() -> None:
     minus = "\N{MINUS SIGN}"
     assert number(-0.12345) == f"{minus}0.1235"
+    assert number(-0.00004) == "0.0000"
     assert number(1e12, 2) == "1e+12"
     assert number(None) == significant(None) == "\N{EN DASH}"
     assert significant(-1234567.0) == f"{minus}1.235e+06"

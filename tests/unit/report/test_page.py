@@ -318,11 +318,11 @@ def test_a_model_of_classes_has_a_section_for_each_and_hides_small_counts(tmp_pa
         )
         save_model(path, model.model_copy(update={"classes": classes, "inference": None, "search": []}))
         parsed = Parsed(report_html(configs[role], JOB))
-        assert [name for name in _sections(parsed) if name.startswith("class-")] == [
-            "class-1-terms",
-            "class-2-terms",
-            "class-3-terms",
-        ]
+        parts = ["terms"] if role is Role.HOST else ["class", "holdout", "threshold", "terms"]
+        wanted = [f"class-{place}-{part}" for place in (1, 2, 3) for part in parts]
+        if role is Role.GUEST:
+            wanted.remove("class-3-threshold")
+        assert [name for name in _sections(parsed) if name.startswith("class-")] == wanted
         assert len(parsed.ids) == len(set(parsed.ids))
         if role is Role.GUEST:
             assert "own 300 < 10 20 0.700" in parsed.text

@@ -11,7 +11,7 @@ from tests.support.finished_job import FORMULA, JOB, MARKUP, write_job
 from trilateral.common.base.errors import ConfigError, DataError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig
-from trilateral.common.data.model.calibration import AnyCalibration, InterceptOnly, Isotonic, Platt, Uncalibrated
+from trilateral.common.data.model.calibration import InterceptOnly
 from trilateral.common.data.model.distributions import Shift
 from trilateral.common.data.model.inference import ChiSquareTest
 from trilateral.common.data.model.model_file import PartyModel
@@ -22,7 +22,7 @@ from trilateral.common.report.job import job_report
 from trilateral.common.report.job_files import JobFiles, read_job
 from trilateral.common.report.later_rows import Later, LaterRows, look_at_later, stability_section
 from trilateral.common.report.model_sections import data_section, terms_section
-from trilateral.common.report.quality import evaluated_sets, formula
+from trilateral.common.report.quality import evaluated_sets
 from trilateral.common.report.training import training_section
 
 NO_LATER = Later(Shift(0, {}))
@@ -121,18 +121,6 @@ def test_files_of_an_older_release_have_no_intervals(files: dict[Role, JobFiles]
     assert [figure.note for figure in report.figures][:5] == [""] * 5
 
 
-@pytest.mark.parametrize(
-    ("calibration", "text"),
-    [
-        (Platt(a=0.9, b=-0.2), "p = 1 / (1 + exp(-(0.9 u - 0.2)))"),
-        (Isotonic(thresholds=[0.1, 0.2], values=[0.3, 0.4]), "isotonic: linear between 2 points"),
-        (Uncalibrated(reason="the dataset says so"), "p = 1 / (1 + exp(-u))"),
-    ],
-)
-def test_the_map_to_probabilities_is_written_out(calibration: AnyCalibration, text: str) -> None:
-    assert formula(calibration) == text
-
-
 def test_tests_of_columns_and_of_the_model_are_shown(files: dict[Role, JobFiles]) -> None:
     model = model_of(files, Role.GUEST)
     assert model.inference is not None
@@ -205,14 +193,12 @@ def test_a_job_without_rounds_has_a_report_at_the_coordinator(files: dict[Role, 
     assert training_section(replace(files[Role.HOST], history=[])) is None
 
 
-def test_later_rows_need_distributions_scores_of_both_parties_and_two_labels(files: dict[Role, JobFiles]) -> None:
+def test_later_rows_need_distributions_and_scores_of_both_parties(files: dict[Role, JobFiles]) -> None:
     rows = LaterRows(scores=Path("scores.csv"))
     with pytest.raises(DataError, match="no distributions"):
         look_at_later(model_of(files, Role.GUEST, distributions=None), rows)
     with pytest.raises(ConfigError, match="only the guest"):
         look_at_later(model_of(files, Role.HOST), rows)
-    with pytest.raises(ConfigError, match="two values"):
-        look_at_later(model_of(files, Role.GUEST, classes=object()), rows)
 
 
 def test_a_column_called_score_is_not_taken_for_the_score(files: dict[Role, JobFiles]) -> None:

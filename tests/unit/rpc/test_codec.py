@@ -99,7 +99,7 @@ def role_pieces(draw: st.DrawFn) -> RolePiece:
 @st.composite
 def fine_bins(draw: st.DrawFn) -> FineBins:
     n_rows = draw(st.lists(st.integers(1, 2**20), min_size=2, max_size=21))
-    return FineBins(tuple(n_rows), draw(st.booleans()), draw(st.booleans()))
+    return FineBins(tuple(n_rows), draw(st.booleans()), draw(st.booleans()), draw(st.integers(0, 2**20)))
 
 
 @st.composite

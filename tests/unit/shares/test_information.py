@@ -123,9 +123,9 @@ def information(
         theirs = D[other[role]]
         add_block(theirs, theirs, scaled(theirs, g), V[other[role]], sums[role].of(other[role]))
     M = masks_of_products(rounds[opener], 0, N_ROWS, n[opener])
-    Q = scaled(own[opener], o + streams[opener].g) + np.stack(dealt[opener].V[opener]) - M
+    Q = scaled(own[opener], o + streams[opener].g) + joined_V(dealt[opener], opener) - M
     add_cross(D[receiver], M, sums[opener], opener)
-    Y = scaled(D[opener], streams[receiver].g) + np.stack(dealt[receiver].V[opener])
+    Y = scaled(D[opener], streams[receiver].g) + joined_V(dealt[receiver], opener)
     add_cross(own[receiver], Y + Q, sums[receiver], opener)
     read = []
     for share_of, drop in (
@@ -142,6 +142,14 @@ def information(
     known = np.array([float(weight @ entropy_of(scores)) - constant + 0.9 * LOSS_LIMIT * weight.sum() / 4])
     (found,) = decode_near(read[2], slopes.entropy_bits + fmt.f_c, known)
     return decode(read[0], slopes.sum_bits), decode(read[1], slopes.gradient_bits), found + constant
+
+
+def joined_V(dealt: DealtSlopes, role: Role) -> Elements:
+    """The values of all columns of a party, in order."""
+    first, second = dealt.V[role]
+    joined: Elements = np.empty((len(first) + len(second), *first.shape[1:]), np.uint64)
+    joined[::2], joined[1::2] = first, second
+    return joined
 
 
 def entropy_of(scores: FloatVector) -> FloatVector:

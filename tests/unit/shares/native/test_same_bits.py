@@ -127,6 +127,12 @@ def test_all_products_with_tables_are_the_same(level: int, n_rows: int, n_own: i
             module.add_products(table, d, sums)
             module.add_mask_products(k.host_session, Purpose.COLUMNS, row, count, d, sums)
         same(one, two)
+        many = elements(3 * n_rows, 7)
+        sums_of_many = [elements(3 * count, 8).reshape(3, count) for _ in range(2)]
+        for module, each in zip((reference, operations), sums_of_many, strict=True):
+            module.add_products(table, many, each)
+        same(*sums_of_many)
+        same(reference.scale(table, d, count), operations.scale(table, d, count))
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=16, max_size=16), st.sampled_from(FORMATS), st.booleans())
@@ -241,7 +247,8 @@ def calls() -> dict[str, Call]:
             (0, 1, 2, 3, 4, 5, 6, 7, 8),
             (9,),
         ),
-        "add_products": Call(_kernel.add_products, [some(a), own, some(n)], (0, 1, 2), ()),
+        "add_products": Call(_kernel.add_products, [some(a), own, some(n), 1], (0, 1, 2), ()),
+        "scale": Call(_kernel.scale, [some(n * a), own, some(n)], (0, 1, 2), ()),
         "add_mask_products": Call(_kernel.add_mask_products, [some(a), key, some(n), 1, 0], (1, 2), (4,)),
         "deal_waves": Call(_kernel.deal_waves, [some(n * a), some(n * a), some(n), table, a, 4], (2, 3), ()),
         "add_waves": Call(
