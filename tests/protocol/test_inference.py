@@ -163,7 +163,8 @@ def test_a_later_session_takes_the_information_from_the_journal(
         record.write(message, JobStatus())
 
     second = run_machines(machines_of(JOB, tables, private_key, record.past()))
-    assert len(second.reports) == n_lost
+    # A repeated step may end just beyond what counts as exact, and another one follows.
+    assert (1 if n_lost else 0) <= len(second.reports) <= n_lost * MAX_INFERENCE_STEPS
     # A repeated step reads the gradient with other roundings.
     assert np.abs(second.coef - first.coef).max() < (1e-9 if not n_lost else 1e-3)
     assert errors_of(second) == pytest.approx(errors_of(first), rel=1e-12 if not n_lost else 3e-4)
