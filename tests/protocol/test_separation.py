@@ -165,7 +165,9 @@ def test_both_parties_are_told_of_separation_and_of_the_way_out(
     assert fit.deviance >= 0
     for party in PARTIES:
         if f"category of the {party}" in name:
-            assert any(f"features of the {party} separate" in each for each in shared)
+            # Rounding errors decide how far the weights go. Either text names the party.
+            by_score = f"the {party}'s part of the score of a training row exceeds"
+            assert any(f"features of the {party} separate" in each or by_score in each for each in shared)
 
 
 @pytest.mark.parametrize("party", PARTIES)
