@@ -65,9 +65,9 @@ INFERENCE_TOLERANCE = 1e-6
 """Default of `JobConfig.tolerance` with `inference`. From there, two steps of Newton's method lead to the maximum on
 the credit data sets. From 1e-5, a third one is sometimes needed."""
 
-MAX_INFERENCE_TOLERANCE = 1e-3
-"""With `inference`. The steps of Newton's method begin near the maximum, where the gradient is small: see
-`shares.information`."""
+MAX_INFERENCE_TOLERANCE = 1e-4
+"""With `inference`. The steps of Newton's method begin near the maximum, where the gradient is small and the loss is
+known: see `shares.information`. From 1e-3, the maximum is often too far away for them."""
 
 
 class Penalty(Settings):

@@ -14,8 +14,8 @@ has room for so many, so the parties round: each sends its share plus a mask e_1
 OFFSET, and from dealt shares of the upper bits of e and of its top bit each gets a share of T, which is c W with
 `slope_bits` bits. T is off by less than one unit, and right on average.
 
-The columns of the information are those of the rounds. If sample weights have fraction bits, those are rounded so
-coarsely that the parties exchange others under masks of the attempt: see `scales`.
+The columns of the information are those of the rounds. With sample weights, those may be rounded so coarsely that the
+parties exchange others under masks of the attempt: see `scales`.
 
 **Opened slopes.** The parties open o = T - g, with a mask g = g_1 + g_2 of which A knows g_1, B knows g_2, and C knows
 both. What is left of a party's own block is a sum of products of which somebody knows both factors, or which are dealt
@@ -94,10 +94,13 @@ MAX_PERIODS = 62
 MAX_RESIDUAL_BITS = 34
 GRADIENT_LIMIT_BITS = 4
 """Each element of the mean gradient, for sample weights of mean 1, must be below 2^-GRADIENT_LIMIT_BITS: half a turn of
-the ring. A training with inference ends near the maximum. Within the largest permitted tolerance, 1e-3, g'Hg / 2 is at
-most 1e-3, so an element is at most some 0.03, because H has no smaller eigenvalue than 1 / (1/4 + 1/4)."""
+the ring. A training with inference ends near the maximum. Where the loss is G above its minimum, an element is at most
+sqrt(2 G F_jj) by Cauchy's inequality, because G is about g'F^-1 g / 2. Without sample weights, the mean information
+F_jj is at most 1/4. So G may be 8e-3, some 80 times the largest permitted tolerance, 1e-4. With sample weights of mean
+m <= 4, F_jj is at most 16 / m, and half a turn is 4 / m times as much: G may be 5e-4."""
 LOSS_LIMIT_BITS = 8
-"""The mean loss must be known to LOSS_LIMIT before the step."""
+"""The mean loss must be known to LOSS_LIMIT before the step. It is, because the optimiser expects its last step to
+lower the loss by less than half of that: by some 1e-3 with the largest permitted tolerance, and usually by far less."""
 LOSS_LIMIT = 2.0**-LOSS_LIMIT_BITS
 _MAX_WIDE_RESIDUAL = 56
 _TYPICAL_FOURTH_BITS = 3

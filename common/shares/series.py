@@ -9,9 +9,9 @@ a rising staircase around 1/2 + u / P. Its slope is nowhere below -5e-9, so the 
 
 is convex, and equals log(1 + exp(u)) - y u up to about the largest error for |u| <= max_score.
 
-**The step of inference** has series of its own. It is taken once, at scores that are small as a rule, so it can afford
-more terms: 1e-7 in each probability moves a weight by some 1e-5 of its standard error, and the 1e-6 of the other series
-by 1e-4. Its b_k are the Fourier coefficients of sum_j sigma(u - j P) with the jumps taken away. With w_k = 2 pi k / P,
+**The step of inference** has series of its own. A training has few steps, so they can afford a smaller error: 1e-7 in
+each probability moves a weight by some 1e-5 of its standard error, and the 1e-6 of the other series by 1e-4. Its b_k
+are the Fourier coefficients of sum_j sigma(u - j P) with the jumps taken away. With w_k = 2 pi k / P,
 
     b_k = 2 pi / (P sinh(pi w_k))
 

@@ -189,6 +189,7 @@ def test_options_of_the_other_protocol_are_refused_with_the_reason(
         ("l2: 0.1", "remove `l1`, `l2` and `folds`, or remove `inference`"),
         ("algorithm: {name: sgd}", "set the algorithm to `lbfgs`, or remove `inference`"),
         ("evaluate_every: 2\npatience: 1", "remove `patience` or `inference`"),
+        ("tolerance: 1.1e-4", "set `tolerance` to 0.0001 or less, or remove it for the default of 1e-06"),
     ],
 )
 def test_inference_needs_the_maximum_of_the_likelihood(lines: str, way_out: str, job_file: Path) -> None:
