@@ -335,15 +335,15 @@ def scales(fmt: Format, n_train: int) -> tuple[int, int]:
 
 
 def _waves_variance(wave_bits: int, coef: Sequence[int]) -> Fraction:
-    """Return the variance of a sum of waves in units of its last bit.
+    """Return a bound of the variance of a sum of waves, in units of its last bit.
 
     In each term, one rounding is that of the coefficient times a wave of z, the other that of the dealt wave of r. Each
     wave is off besides, by a deviation of 0.81 k 2^-WAVE_BITS: see `reference.waves`. Where u is 0, those of z and of r
-    are off by the same. (2 0.81 k)^2 is about 32 k^2 / 12.
+    are off by the same, and those of a row are off in the same direction. (2 0.81)^2 is about 32 / 12.
     """
-    own = Fraction(32 * 4**wave_bits, 4**WAVE_BITS)
-    terms = (4**wave_bits + g * g * (1 + own * k * k) for k, g in enumerate(coef, 1))
-    return sum(terms, Fraction(0)) / 12
+    roundings = sum(4**wave_bits + g * g for g in coef)
+    together = sum(k * abs(g) for k, g in enumerate(coef, 1))
+    return Fraction(roundings, 12) + Fraction(32 * 4**wave_bits * together**2, 12 * 4**WAVE_BITS)
 
 
 @cache

@@ -151,12 +151,13 @@ def test_eight_bits_more_than_the_noise_are_dropped(n_train: int, weight_bits: i
     assert 2.0 ** fmt.gradient_drop(n_train) >= 2**8 * noise * (0.95 if weights is None else 0.9)
 
 
+@pytest.mark.parametrize("max_score", [12, 24])
 @pytest.mark.parametrize(("n_train", "weight_bits"), [(1000, None), (24_000, None), (10**6, None), (24_000, 6)])
 def test_eight_bits_more_than_the_noise_are_dropped_from_the_gradient_and_the_loss_of_inference(
-    n_train: int, weight_bits: int | None
+    n_train: int, weight_bits: int | None, max_score: int
 ) -> None:
     """Its residual has more bits than those of the rounds. The noise is measured at a score of 0, too."""
-    slopes, n_rows = SlopeFormat.of(Format.of(n_train, 12, weight_bits), n_train, 0), 4096
+    slopes, n_rows = SlopeFormat.of(Format.of(n_train, max_score, weight_bits), n_train, 0), 4096
     keys = {Role.HOST: bytes(16), Role.GUEST: bytes([1] * 16)}
     dealer = DealerKeys(bytes([2] * 16), bytes([3] * 16), *keys.values())
     one_each = np.zeros(1, np.uint64), np.zeros(1, np.uint64)

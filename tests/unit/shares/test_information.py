@@ -204,7 +204,7 @@ def test_the_coordinator_reads_the_fisher_information_and_a_fine_gradient(
     weights = np.ones(N_ROWS) if c is None else c
     dropped = 2.0 ** (slopes.entropy_drop(N_ROWS) - slopes.entropy_bits - fmt.f_c) / math.sqrt(6)
     assert abs(entropy - float(weights @ entropy_of(fine @ w))) < 2e-7 * weights.sum() + 4 * dropped
-    assert dropped < {None: 1e-8, 0: 1e-6, 6: 4e-6}[weight_bits] * weights.sum()
+    assert dropped < {None: 3e-8, 0: 1e-6, 6: 4e-6}[weight_bits] * weights.sum()
 
 
 def test_the_sums_stay_in_range_for_any_job() -> None:
