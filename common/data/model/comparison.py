@@ -12,7 +12,6 @@ from trilateral.common.data.model.distributions import NumberDistribution, psi
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.model.reasons import Places
 from trilateral.common.data.model.scoring import score_table
-from trilateral.common.data.preprocessing.terms import CategoryColumn
 from trilateral.common.data.tables.id_list import Ids
 
 _Z95 = 1.959963984540054
@@ -110,7 +109,7 @@ def remarks_on(first: PartyModel, second: PartyModel) -> list[str]:
 
 
 def _references(model: PartyModel) -> dict[str, str]:
-    return {each.name: each.reference_name for each in model.steps.columns if isinstance(each, CategoryColumn)}
+    return {each.name: each.reference_name for each in model.steps.columns if each.reference_name is not None}
 
 
 def score_psi(first: FloatVector, second: FloatVector) -> float:
