@@ -15,6 +15,7 @@ from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 from trilateral.common.report import charts
 from trilateral.common.report.contents import (
+    NO_FIGURE,
     SQUARE,
     Block,
     Chart,
@@ -58,6 +59,13 @@ class Evaluated:
     metrics: HoldoutMetrics
     groups: ScoreGroups | None
     intervals: Intervals | None = None
+    others_few: bool = False
+    """Whether few rows have another of several classes. Their number would follow from those of all other classes."""
+
+    @property
+    def hides_numbers(self) -> bool:
+        """Whether nothing may say how many rows have a label."""
+        return self.others_few or self.metrics.n_rarer < MIN_ROWS
 
     @classmethod
     def of(cls, evaluated: EvaluatedSet) -> "Evaluated":
@@ -106,6 +114,8 @@ def quality_section(sets: Sequence[Evaluated]) -> Section:
         Text(
             "AUC: the probability that a positive row has a higher score than a negative one."
             " Gini: 2 AUC \N{MINUS SIGN} 1. KS: the largest gap between the shares of both labels up to a score."
+            " Accuracy: the share of rows that are predicted right if each group of the charts is on one side of the"
+            " threshold, as its mean probability says."
             " Log loss and Brier score judge the calibrated probabilities; lower is better. Intervals come from the"
             " bootstrap: they say how much chance there is in the choice of the rows, and not in the model."
         ),
@@ -125,9 +135,9 @@ def figures_table(sets: Sequence[Evaluated], *, of_what: str = "", note: str = "
     names = (("auc", "AUC"), ("gini", "Gini"), ("ks", "KS"), ("log_loss", "log loss"), ("brier", "Brier score"))
     rows = [[title, *(_figure(each, name) for each in sets)] for name, title in names]
     metrics = [each.metrics for each in sets]
-    rows.append(["accuracy", *(f"{number(each.accuracy)} at {each.threshold:g}" for each in metrics)])
+    rows.append(["accuracy by groups", *map(_accuracy, sets)])
     rows.append(["rows", *(f"{each.n_rows:,}" for each in metrics)])
-    rows.append(["positive rows", *map(_rate, metrics)])
+    rows.append(["positive rows", *map(_rate, sets)])
     return Table(f"Figures with 95% intervals{of_what}", ("figure", *(each.title for each in sets)), rows, note=note)
 
 
@@ -137,10 +147,17 @@ def _figure(evaluated: Evaluated, name: str) -> str:
     return f"{figure} ({ends})" if ends else figure
 
 
-def _rate(metrics: HoldoutMetrics) -> str:
-    if metrics.n_rarer < MIN_ROWS:
+def _accuracy(evaluated: Evaluated) -> str:
+    if evaluated.groups is None:
+        return NO_FIGURE
+    threshold = evaluated.metrics.threshold
+    return f"{number(evaluated.groups.accuracy(threshold))} at {threshold:g}"
+
+
+def _rate(evaluated: Evaluated) -> str:
+    if evaluated.hides_numbers:
         return f"fewer than {MIN_ROWS} rows of a label"
-    return share(metrics.n_positive / metrics.n_rows)
+    return share(evaluated.metrics.n_positive / evaluated.metrics.n_rows)
 
 
 def _ranking(each: Evaluated) -> list[Block]:
