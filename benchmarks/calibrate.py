@@ -2,10 +2,10 @@
 
 python benchmarks/calibrate.py [--write [FILE]] [--json]
 
-Trainings of several sizes under both protocols, and alignments, run in three processes that share this machine's
-processors. Each constant comes from a least-squares fit of relative errors, with no constant below 0. --write writes
-them to FILE, for `trilateral estimate --constants FILE`, or without FILE to those of the project. It takes two to
-four minutes. Run it while the machine does nothing else.
+Trainings of several sizes under both protocols, bins jobs and alignments run in three processes that share this
+machine's processors. Each constant comes from a least-squares fit of relative errors, with no constant below 0. With
+--write, they go to FILE, for `trilateral estimate --constants FILE`, or without FILE to those of the project. It takes
+three to five minutes. Run it while the machine does nothing else.
 """
 
 import argparse
@@ -26,18 +26,22 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.credit import PROTOCOLS, Protocol
 from benchmarks.runs import (
+    CountingRun,
     MeasuredAlignment,
+    MeasuredCounting,
     MeasuredTraining,
     TrainingRun,
+    counting_of,
     measure_alignment,
+    measure_counting,
     measure_training,
     work_of,
 )
 from trilateral.common.base.files import write_whole
 from trilateral.common.base.roles import PARTIES, Role
-from trilateral.common.cost.arrays import place_arrays
+from trilateral.common.cost.arrays import place_arrays, place_table
 from trilateral.common.cost.constants import MEASURED, Constants, Count, Terms, total
-from trilateral.common.cost.estimate import MEGABYTE
+from trilateral.common.cost.estimate import MEGABYTE, Machines
 from trilateral.common.cost.workload import Workload
 from trilateral.common.jobs.arithmetic import processors, use_arithmetic
 
@@ -61,6 +65,13 @@ TRAININGS = (
     TrainingRun("paillier", 100_000, (5, 10), 1, on_disk=True),
     TrainingRun("paillier", 300_000, (5, 5), 1, on_disk=True),
 )
+COUNTINGS = (
+    CountingRun(20_000, (5, 5)),
+    CountingRun(100_000, (10, 10)),
+    CountingRun(200_000, (20, 5)),
+    CountingRun(300_000, (5, 20)),
+    CountingRun(1_000_000, (3, 3)),
+)
 ALIGNMENTS = (20_000, 100_000, 300_000)
 
 PARTY_SETUP: Mapping[Protocol, Sequence[Count]] = {"paillier": ("once",), "shares": ("once", "values")}
@@ -71,6 +82,7 @@ PARTY_ROUND: Mapping[Protocol, Sequence[Count]] = {
     "shares": ("once", "dealt", "values"),
 }
 COORDINATOR_ROUND: Mapping[Protocol, Sequence[Count]] = {"paillier": ("once", "sums"), "shares": ("once", "dealt")}
+PREPARING_BINS: Sequence[Count] = ("once", "rows", "own_values")
 MEMORY: Sequence[Count] = ("rows", "group_values")
 
 
@@ -220,6 +232,51 @@ def fit_alignment(alignments: Sequence[MeasuredAlignment]) -> dict[str, Any]:
     }
 
 
+def fit_counting(countings: Sequence[MeasuredCounting]) -> dict[str, Any]:
+    """Return the constants of bins jobs, as `CountingConstants` has them."""
+    rows, of_coordinator, memory = [], [], []
+    for each in countings:
+        work = counting_of(each.run)
+        for role in PARTIES:
+            counts = work.counts(role)
+            row = {name: counts[name] for name in PREPARING_BINS} | {f"{role} counts": counts["fine_values"]}
+            rows.append((row, each.processor_seconds[role]))
+            in_memory = place_table(work, role, Machines.memory_mb * MEGABYTE).in_memory / MEGABYTE
+            memory.append((counts, each.memory_mb[role] - in_memory))
+        of_coordinator.append((work.counts(Role.COORDINATOR), each.processor_seconds[Role.COORDINATOR]))
+    found = fit(rows, (*PREPARING_BINS, *(f"{role} counts" for role in PARTIES)))
+    coordinator = fit(of_coordinator, ("once", "fine_values"))
+    terms: dict[str, Terms] = {
+        "party_setup": {name: found[name] for name in PREPARING_BINS if name in found},
+        **{f"{role}_count": {"fine_values": found.get(f"{role} counts", 0.0)} for role in PARTIES},
+        "coordinator_setup": {"once": coordinator.get("once", 0.0)},
+        "coordinator_count": {"fine_values": coordinator.get("fine_values", 0.0)},
+    }
+    busy = []
+    for each in countings:
+        work = counting_of(each.run)
+        seconds = {
+            role: [
+                total(terms[f"{'coordinator' if role is Role.COORDINATOR else 'party'}_setup"], work.counts(role)),
+                total(terms[f"{role}_count"], work.counts(role)),
+            ]
+            for role in Role
+        }
+        phases = [[seconds[role][phase] for role in Role] for phase in range(2)]
+        alone = sum(max(sum(parts) / processors(), *parts) for parts in phases)
+        busy.append(({"wait": 1, "overlap": alone}, each.seconds))
+    wait, overlap = _fit_overlap(busy)
+    return terms | {
+        "party_memory": fit(memory, ("once", "rows", "own_values")),
+        "coordinator_memory": fit(
+            [(counting_of(each.run).counts(Role.COORDINATOR), each.memory_mb[Role.COORDINATOR]) for each in countings],
+            ("once",),
+        ),
+        "wait": wait,
+        "overlap": overlap,
+    }
+
+
 def processor_name() -> str:
     """Return the name of this machine's processor and how many of them the measurements used."""
     names = [
@@ -232,17 +289,24 @@ def processor_name() -> str:
 
 def measure() -> Constants:
     """Measure everything, and say on stderr what is under way."""
-    trainings, alignments = [], []
+    trainings, countings, alignments = [], [], []
     for run in TRAININGS:
         print(run, file=sys.stderr)
         trainings.append(measure_training(run))
+    for counting in COUNTINGS:
+        print(counting, file=sys.stderr)
+        countings.append(measure_counting(counting))
     for ids in ALIGNMENTS:
         print(f"alignment, {ids:,} IDs on each side", file=sys.stderr)
         alignments.append(measure_alignment(ids))
-    return constants_of(trainings, alignments)
+    return constants_of(trainings, countings, alignments)
 
 
-def constants_of(trainings: Sequence[MeasuredTraining], alignments: Sequence[MeasuredAlignment]) -> Constants:
+def constants_of(
+    trainings: Sequence[MeasuredTraining],
+    countings: Sequence[MeasuredCounting],
+    alignments: Sequence[MeasuredAlignment],
+) -> Constants:
     """Return the constants that fit measurements."""
     own = {each: [training for training in trainings if training.run.protocol == each] for each in PROTOCOLS}
     of_parties, memory = fit_parties(trainings), fit_memory(trainings)
@@ -255,6 +319,7 @@ def constants_of(trainings: Sequence[MeasuredTraining], alignments: Sequence[Mea
                 protocol: fit_protocol(own[protocol], protocol, of_parties[protocol], memory[protocol])
                 for protocol in PROTOCOLS
             },
+            "counting": fit_counting(countings),
             "alignment": fit_alignment(alignments),
         }
     )

@@ -2,12 +2,12 @@
 
 python benchmarks/estimates.py [--constants FILE] [--json]
 
-Ten trainings under both protocols and two alignments run in three processes that share this machine's processors. For
-each, the benchmark prints what was measured, the estimate, and their ratio: seconds of the whole job, bytes of all
-vectors, and peak memory and scratch space in MB of the party that needs most. The exit code is 1 if an estimate is more
-than 25% off. The trainings have 50,000 to 1,000,000 rows, and one has ten million. They need 5 GB of disk space. Run it
-while the machine does nothing else, after `benchmarks/calibrate.py --write` if this is another machine than that of the
-constants. It takes three to six minutes.
+Ten trainings under both protocols, two bins jobs and two alignments run in three processes that share this machine's
+processors. For each, the benchmark prints what was measured, the estimate, and their ratio: seconds of the whole job,
+bytes of all vectors, and peak memory and scratch space in MB of the party that needs most. The exit code is 1 if an
+estimate is more than 25% off. The trainings have 50,000 to 1,000,000 rows, and one has ten million. They need 5 GB of
+disk space. Run it while the machine does nothing else, after `benchmarks/calibrate.py --write` if this is another
+machine than that of the constants. It takes three to six minutes.
 """
 
 import argparse
@@ -20,11 +20,19 @@ from typing import Any
 # `python benchmarks/estimates.py` searches its own folder for modules; this adds the folder above.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.runs import TrainingRun, measure_alignment, measure_training, work_of
+from benchmarks.runs import (
+    CountingRun,
+    TrainingRun,
+    counting_of,
+    measure_alignment,
+    measure_counting,
+    measure_training,
+    work_of,
+)
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.cost.constants import MEASURED, Constants, load_constants
-from trilateral.common.cost.estimate import Machines, estimate_job
+from trilateral.common.cost.estimate import Machines, estimate_counting, estimate_job
 from trilateral.common.cost.workload import Workload
 
 TOLERANCE = 0.25
@@ -42,6 +50,7 @@ TRAININGS = (
     TrainingRun("paillier", 300_000, (10, 10), 3),
     TrainingRun("paillier", 1_000_000, (5, 5), 2),
 )
+COUNTINGS = (CountingRun(50_000, (15, 10)), CountingRun(400_000, (6, 4)))
 ALIGNMENTS = (50_000, 150_000)
 
 
@@ -78,6 +87,25 @@ def training(run: TrainingRun, constants: Constants) -> dict[str, Any]:
     return compare(f"{run}, {measured.rounds} rounds", found)
 
 
+def counting(run: CountingRun, constants: Constants) -> dict[str, Any]:
+    """Measure and estimate a bins job."""
+    measured = measure_counting(run)
+    estimate = estimate_counting(counting_of(run), Machines.like_this(constants, shared=True), constants)
+    found = {
+        "seconds": (measured.seconds, estimate.seconds),
+        "bytes": (sum(measured.sent.values()), estimate.bytes),
+        "memory": (
+            max(measured.memory_mb[role] for role in PARTIES),
+            max(estimate.processes[role].memory_mb for role in PARTIES),
+        ),
+        "processor seconds": (
+            sum(measured.processor_seconds.values()),
+            sum(cost.processor_seconds for cost in estimate.processes.values()),
+        ),
+    }
+    return compare(str(run), found)
+
+
 def alignment(ids: int, constants: Constants) -> dict[str, Any]:
     """Measure an alignment, and estimate that of a job."""
     measured = measure_alignment(ids)
@@ -90,6 +118,8 @@ def measure(constants: Constants) -> Iterator[dict[str, Any]]:
     """Yield the figures of each run."""
     for run in TRAININGS:
         yield training(run, constants)
+    for counted in COUNTINGS:
+        yield counting(counted, constants)
     for ids in ALIGNMENTS:
         yield alignment(ids, constants)
 

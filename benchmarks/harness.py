@@ -43,13 +43,9 @@ END_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Training:
-    """A finished job: the history of each process, the models of the parties, and the cost."""
+class Run:
+    """What a finished job has cost."""
 
-    histories: dict[Role, list[dict[str, Any]]]
-    models: dict[Role, PartyModel]
-    start: FloatVector | None
-    """The guest's first weights."""
     seconds: float
     """From the request to the end of the job, including key generation, loading, and the proof of the IDs."""
     span: tuple[int, int]
@@ -60,6 +56,16 @@ class Training:
     sent: dict[str, int]
     """Bytes of all vectors that the processes have sent, those before the first round included, as
     `{"host to guest": n, ...}`."""
+
+
+@dataclass(frozen=True)
+class Training(Run):
+    """A finished training: the history of each process, the models of the parties, and the cost."""
+
+    histories: dict[Role, list[dict[str, Any]]]
+    models: dict[Role, PartyModel]
+    start: FloatVector | None
+    """The guest's first weights."""
 
     @property
     def seconds_rounds(self) -> float:
@@ -126,11 +132,12 @@ class Setup:
                     "min_columns_per_point": 0.001,
                     "share_fold_scores": True,
                     "max_scores_a_day": 10**9,
+                    "share_bins": "guest",
                 }
             if role is Role.GUEST:
                 config["datasets"][DATASET]["label"] = {"column": "label", "positive": "1", "negative": "0"}
                 # The labels are made up or published, and the paper's batches are small for this rule.
-                config["policy"] = {"min_label_bits": 0}
+                config["policy"] = {"min_label_bits": 0, "share_bin_counts": "host"}
             if role in PARTIES:
                 config["policy"]["share_inference"] = True
                 config |= party or {}
@@ -165,7 +172,22 @@ class Setup:
             return [self.train_in(processes, job) for job in jobs]
 
     def train_in(self, processes: LocalProcesses, job: JobConfig) -> Training:
-        """Run one job in processes that `serving` has started.
+        """Train once in processes that `serving` has started.
+
+        Raises:
+            TrilateralError: The job failed. The text ends with the last lines of the logs.
+        """
+        run = self.run_in(processes, job)
+        folders = {role: JobFolder(self.config(role).state, job.name) for role in Role}
+        return Training(
+            histories={role: read_lines(folder.history) for role, folder in folders.items()},
+            models={role: load_model(folders[role].model) for role in PARTIES},
+            start=read_start(self.config(Role.GUEST).state, job.name),
+            **vars(run),
+        )
+
+    def run_in(self, processes: LocalProcesses, job: JobConfig) -> Run:
+        """Run one job, of any task, in processes that `serving` has started.
 
         Raises:
             TrilateralError: The job failed. The text ends with the last lines of the logs.
@@ -176,11 +198,7 @@ class Setup:
         except TrilateralError as error:
             raise TrilateralError(f"{error}\n{processes.log_tails()}") from error
         after = processor_seconds(processes.pids)
-        folders = {role: JobFolder(self.config(role).state, job.name) for role in Role}
-        return Training(
-            histories={role: read_lines(folder.history) for role, folder in folders.items()},
-            models={role: load_model(folders[role].model) for role in PARTIES},
-            start=read_start(self.config(Role.GUEST).state, job.name),
+        return Run(
             seconds=(ended - began) / 1e9,
             span=(began, ended),
             peak_rss_mb={str(role): peak_rss_mb(pid) for role, pid in processes.pids.items()},

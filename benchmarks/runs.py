@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.credit import Protocol
-from benchmarks.harness import scratch_folder
-from benchmarks.made_tables import table_path, write_tables
+from benchmarks.harness import Setup, scratch_folder
+from benchmarks.made_tables import DATASET, table_path, write_tables
 from benchmarks.scale import job_of, train
 from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.cost.counting import Counting
 from trilateral.common.cost.estimate import Machines
 from trilateral.common.cost.workload import Workload
 
@@ -56,6 +58,31 @@ class MeasuredTraining:
     memory_mb: dict[Role, float]
     scratch_mb: dict[Role, float]
     bytes: int
+
+
+@dataclass(frozen=True)
+class CountingRun:
+    """A bins job to measure, on such tables."""
+
+    rows: int
+    columns: tuple[int, int]
+    """Features of the host and of the guest."""
+
+    def __str__(self) -> str:
+        host, guest = self.columns
+        return f"bins, {self.rows:,} rows, {host} + {guest} columns"
+
+
+@dataclass(frozen=True)
+class MeasuredCounting:
+    """What a bins job took."""
+
+    run: CountingRun
+    seconds: float
+    processor_seconds: dict[Role, float]
+    memory_mb: dict[Role, float]
+    sent: dict[str, int]
+    """See `harness.Run`."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +132,32 @@ def measure_training(run: TrainingRun, data: Path | None = None) -> MeasuredTrai
         memory_mb={role: training.peak_rss_mb[role] for role in Role},
         scratch_mb={role: scratch_mb[role] for role in PARTIES},
         bytes=sum(training.sent.values()),
+    )
+
+
+def counting_of(run: CountingRun) -> Counting:
+    """Return the sizes of a bins job, for the cost model."""
+    return Counting.of(job_of_bins(), run.rows, dict(zip(PARTIES, run.columns, strict=True)))
+
+
+def job_of_bins() -> JobConfig:
+    """Return a bins job on all rows."""
+    return JobConfig(name="bins", dataset=DATASET, aligned=True, protocol="shares", task="bins", holdout=0)
+
+
+def measure_counting(run: CountingRun) -> MeasuredCounting:
+    """Count once in new processes, on new tables."""
+    with scratch_folder() as folder:
+        write_tables(folder / "tables", run.rows, run.columns)
+        setup = Setup(folder, {role: table_path(folder / "tables", role) for role in PARTIES})
+        with setup.serving() as processes:
+            found = setup.run_in(processes, job_of_bins())
+    return MeasuredCounting(
+        run=run,
+        seconds=found.seconds,
+        processor_seconds={role: found.processor_seconds[role] for role in Role},
+        memory_mb={role: found.peak_rss_mb[role] for role in Role},
+        sent=found.sent,
     )
 
 

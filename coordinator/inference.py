@@ -5,14 +5,16 @@ J. A. Nelder, Generalized Linear Models, 1989, section 4.4. Each party is told t
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.protocol.messages import OwnCovariance
+from trilateral.common.protocol.separation import OF_BOTH, SEPARATION, of_party, separated_by
 from trilateral.common.shares.information import pack, unpack
 
 SIGNIFICANT_DIGITS = 6
@@ -21,6 +23,10 @@ MIN_EIGENVALUE = 1e-7
 """With a smaller eigenvalue, the information counts as singular once its diagonal is scaled to ones."""
 DEPENDENT = 1e-3
 """Eigenvalues below this size come with a warning."""
+MAX_INFLATION = 10.0
+"""By how much columns of one party may inflate a variance of the other's weights before they count as dependent."""
+MIN_INFORMATION = 1.0
+"""With less information on each training column, the labels are separated: a row whose label is in doubt gives 1/4."""
 MIN_SHARE = 0.01
 """The share of a direction from which on a party's columns take part in it."""
 MAX_ERROR = 1e-4
@@ -31,14 +37,13 @@ MAX_SHIFT = 0.1
 EXACT_SHIFT = 1e-5
 """Up to this `NewtonStep.shift`, standard errors at the point before the step are right to 5e-6."""
 
-NOT_MEASURED = "the standard errors were not measured: values are out of range at the result of the training"
+NOT_MEASURED = (
+    "the standard errors were not measured: values are out of range at the result of the training, as with features"
+    f" that separate the labels ({SEPARATION})"
+)
 NOT_CONVERGED = (
     "the training ended before it had converged, so the figures are not those of the maximum of the likelihood: raise"
-    " `epochs`"
-)
-SEPARATED = (
-    "some combination of features separates the labels almost completely (quasi-complete separation): its weights have"
-    " no maximum of the likelihood; leave the feature out, merge its categories, or set `l2` and leave out `inference`"
+    f" `epochs`, unless features separate the labels ({SEPARATION}), so that there is no maximum"
 )
 
 
@@ -88,6 +93,8 @@ def own_covariances(
     *,
     noise: float,
     converged: bool,
+    intercept: bool,
+    whitened: Collection[Role],
 ) -> Mapping[Role, OwnCovariance]:
     """Return what each party is told.
 
@@ -97,6 +104,8 @@ def own_covariances(
         n_columns: training columns of each party.
         noise: standard deviation of the rounding error of an element of the information.
         converged: whether the training has.
+        intercept: whether the last column is an intercept.
+        whitened: the parties whose columns are whitened.
     """
     warnings = [] if converged else [NOT_CONVERGED]
     nothing = np.zeros(0)
@@ -104,10 +113,12 @@ def own_covariances(
         return {party: OwnCovariance(nothing, (*warnings, NOT_MEASURED)) for party in PARTIES}
     F = unpack(information, sum(n_columns.values()))
     inverse = _scaled_inverse(F)
-    warnings += _weak_directions(inverse.values, inverse.vectors, n_columns)
+    features = _Features.of(F, n_columns, intercept=intercept)
+    found = _separation(F, features, whitened)
+    warnings += found
     if not inverse.values[0] > max(MIN_EIGENVALUE, 10 * noise / float(inverse.size.min()) ** 2):
         warnings.append("the information cannot be inverted, so there are no standard errors")
-        return {party: OwnCovariance(nothing, tuple(warnings)) for party in PARTIES}
+        return {party: OwnCovariance(nothing, tuple(warnings), bool(found), OF_BOTH in found) for party in PARTIES}
     covariance = inverse.covariance
     # The error E of the information moves the covariance by C E C. Elements of E are independent.
     squares = np.square(covariance).sum(axis=0)
@@ -119,7 +130,11 @@ def own_covariances(
         )
     n_host = n_columns[Role.HOST]
     blocks = {Role.HOST: covariance[:n_host, :n_host], Role.GUEST: covariance[n_host:, n_host:]}
-    return {party: OwnCovariance(_disclosed(block), tuple(warnings)) for party, block in blocks.items()}
+    depends = OF_BOTH in found or features.inflation(covariance) > MAX_INFLATION
+    return {
+        party: OwnCovariance(_disclosed(block), tuple(warnings), bool(found), depends)
+        for party, block in blocks.items()
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,32 +159,71 @@ def _scaled_inverse(F: FloatMatrix) -> _Inverse:
     return _Inverse(size, values, vectors)
 
 
-def _weak_directions(values: FloatVector, vectors: FloatMatrix, n_columns: Mapping[Role, int]) -> list[str]:
+@dataclass(frozen=True, eq=False)
+class _Features:
+    """The information on the weights of the features, for an intercept that follows them."""
+
+    information: FloatMatrix
+    """Shape (n_features,) * 2."""
+    n_host: int
+    """Features of the host, which are the first ones."""
+
+    @classmethod
+    def of(cls, F: FloatMatrix, n_columns: Mapping[Role, int], *, intercept: bool) -> Self:
+        """Take the features' part of an information. With an intercept, it is the Schur complement."""
+        if not intercept:
+            return cls(F, n_columns[Role.HOST])
+        with_intercept = F[:-1, -1]
+        total = max(float(F[-1, -1]), np.finfo(np.float64).tiny)
+        return cls(F[:-1, :-1] - np.outer(with_intercept, with_intercept) / total, n_columns[Role.HOST])
+
+    def inflation(self, covariance: FloatMatrix) -> float:
+        """Return by how much columns of one party inflate a variance of the other's, at most, from the inverse of F.
+
+        It is 1 / (1 - r^2) for the largest canonical correlation r, and so the same for both parties.
+        """
+        n = self.n_host
+        if not 0 < n < len(self.information):
+            return 1.0
+        return float(np.linalg.eigvals(covariance[:n, :n] @ self.information[:n, :n]).real.max())
+
+
+def _separation(F: FloatMatrix, features: _Features, whitened: Collection[Role]) -> list[str]:
     """Return a warning for each way in which the data hardly determine some combination of the weights.
 
-    A party's training columns are whitened. So a small eigenvalue comes from columns of both parties that depend on
-    each other, or from rows that all have scores far from 0.
+    A small eigenvalue comes from columns that depend on each other, or from rows whose labels the scores decide. A
+    party's whitened columns do not depend on each other.
 
     Args:
-        values: eigenvalues of the information, scaled to ones on its diagonal.
-        vectors: its eigenvectors.
-        n_columns: training columns of each party.
+        F: the information.
+        features: that on the features.
+        whitened: the parties whose columns are whitened.
     """
-    weak = vectors[:, values < DEPENDENT]
-    if not weak.shape[1]:
+    if float(np.diag(F).max()) < MIN_INFORMATION:
+        return [separated_by("features")]
+    if not len(features.information):
         return []
-    n_host = n_columns[Role.HOST]
-    has_host = np.square(weak[:n_host]).sum(axis=0) > MIN_SHARE
-    has_guest = np.square(weak[n_host:]).sum(axis=0) > MIN_SHARE
+    # Whitened columns are all of one size. Others are scaled to ones on the diagonal.
+    size = np.sqrt(np.maximum(np.diag(F)[: len(features.information)], np.finfo(np.float64).tiny))
+    if len(whitened) == len(PARTIES):
+        size = np.full_like(size, size.max())
+    values, vectors = np.linalg.eigh(features.information / np.outer(size, size))
+    weak = np.square(vectors[:, values < DEPENDENT])
+    has_host = weak[: features.n_host].sum(axis=0) > MIN_SHARE
+    has_guest = weak[features.n_host :].sum(axis=0) > MIN_SHARE
     warnings = []
     if (has_host & has_guest).any():
-        warnings.append(
-            "columns of the host and of the guest almost depend on each other (collinearity): leave out a feature that"
-            " both have"
-        )
+        warnings.append(OF_BOTH)
     for party, alone in ((Role.HOST, has_host & ~has_guest), (Role.GUEST, has_guest & ~has_host)):
-        if alone.any():
-            warnings.append(f"{SEPARATED} (features of the {party})")
+        if not alone.any():
+            continue
+        if party in whitened:
+            warnings.append(of_party(party))
+        else:
+            warnings.append(
+                f"columns of the {party} almost depend on each other, or separate the labels ({SEPARATION}): leave out"
+                " a feature, or whiten the columns"
+            )
     return warnings
 
 

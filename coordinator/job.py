@@ -32,6 +32,8 @@ from trilateral.common.rpc.calls import Silence
 from trilateral.common.rpc.channel import Peer
 from trilateral.coordinator.job_record import read_status
 
+STANDARD_ERRORS = "standard errors"
+"""What the step of inference is for."""
 SHOW_SECONDS = 0.5
 """Minimum time between two changes of the status that show nothing but progress."""
 
@@ -193,12 +195,12 @@ class Job:
                 self._n_caught_up += 1
                 self.update(detail=f"sending round {key.round} to a party whose journal lacks it")
             case BeginRound(key=key) if (key.round, key.attempt) != (self._status.round, self._status.attempt):
-                self._on_round(key.round, key.attempt)
+                self._on_round(key.round, key.attempt, STANDARD_ERRORS if message.information else "")
             case RoundReport():
                 self._on_report(message)
             case FinishJob():
                 self.finishing = True
-                self.update(detail="the parties are writing their parts of the model")
+                self.update(step="", detail="the parties are writing their parts of the model")
             case Failed(outcome=outcome):  # `end` shows the reason.
                 self._waiting.clear()
                 how = "was stopped" if outcome is Outcome.STOPPED else "has failed"
@@ -254,7 +256,7 @@ class Job:
             self._status.notes.append(f"{counts}; they have {progress.n_common:,} in common")
             self.update(detail="the parties are proving to each other that their IDs match")
 
-    def _on_round(self, number: int, attempt: int) -> None:
+    def _on_round(self, number: int, attempt: int, step: str) -> None:
         if self._n_caught_up:
             self._status.notes.append(
                 f"round {number}: a party's journal was behind, and {self._n_caught_up} steps were sent again"
@@ -266,7 +268,7 @@ class Job:
         self._shown_at, self._round = self._clock(), Remaining(self._clock)
         self._status.rows_done = self._status.n_rows = 0
         self._status.ClearField("seconds_left")
-        self.update(state=JOB_STATE_TRAINING, detail="", round=number, attempt=attempt)
+        self.update(state=JOB_STATE_TRAINING, detail="", round=number, attempt=attempt, step=step)
 
     def _on_report(self, report: RoundReport) -> None:
         if report.note:
@@ -289,7 +291,7 @@ class Job:
         status.CopyFrom(self._status)
         status.seconds = self._elapsed()
         status.state = END_STATES[outcome_of(error)]
-        for name in ("rows_done", "n_rows", "seconds_left"):  # of a round that is over
+        for name in ("rows_done", "n_rows", "seconds_left", "step"):  # of a round that is over
             status.ClearField(name)
         if error is not None:
             status.detail = str(error)

@@ -12,12 +12,13 @@ from typing import TypeAlias
 
 
 class Stage(StrEnum):
-    """What a party does before the first round."""
+    """What a party does before the first round, or in a bins job."""
 
     READING = "reading its table"
     SORTING = "sorting its rows"
     PREPARING = "preparing its columns"
     EXCHANGING = "exchanging masked columns"
+    COUNTING = "counting the labels in bins"
 
 
 OnProgress: TypeAlias = Callable[[Stage, float], None]

@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 
 from trilateral.common.base.roles import Role
+from trilateral.common.cost.counting import Counting
 from trilateral.common.cost.workload import Workload
 
 NUMBER_BYTES = 8
 """A number of a table, a training column or a masked column."""
 OWN_BYTES = 4
 """A number of this party's columns in the protocol on shares."""
+CODE_BYTES = 2
+"""The fine bin of a value in a bins job: a byte in the column, and one in the table of all columns."""
 
 
 @dataclass(frozen=True)
@@ -50,3 +53,17 @@ def place_arrays(work: Workload, role: Role, memory_bytes: int) -> Arrays:
     rounding = training * (not fits) + integers * (not integers_fit)
     exchanged = integers * (not integers_fit) + masked * (not masked_fit)
     return Arrays(max(in_memory, used + masked * masked_fit), max(on_disk, rounding, exchanged))
+
+
+def place_table(work: Counting, role: Role, memory_bytes: int) -> Arrays:
+    """Place the arrays of a party in a bins job: the numbers of its table, and at the host the fine bins.
+
+    Args:
+        work: the sizes of the job.
+        role: the party.
+        memory_bytes: how much of the numbers may lie in memory.
+    """
+    features = work.features[role]
+    n_in_memory = min(features, memory_bytes // (NUMBER_BYTES * work.rows))
+    codes = CODE_BYTES * work.rows * features * (role is Role.HOST)
+    return Arrays(NUMBER_BYTES * work.rows * n_in_memory + codes, NUMBER_BYTES * work.rows * (features - n_in_memory))

@@ -27,8 +27,9 @@ Count = Literal[
     "ciphertexts",
     "sums",
     "ids",
+    "fine_values",
 ]
-"""What a constant is multiplied by: see `Workload.counts`."""
+"""What a constant is multiplied by: see `Workload.counts` and `Counting.counts`."""
 Terms = dict[Count, Annotated[float, Field(ge=0, allow_inf_nan=False)]]
 """Constants by what they are multiplied by. Their sum is the quantity."""
 
@@ -68,6 +69,26 @@ class AlignmentConstants(Settings):
     """See `ProtocolConstants`."""
 
 
+class CountingConstants(Settings):
+    """The constants of a bins job. Seconds are those of one processor."""
+
+    party_setup: Terms
+    """Seconds of a party to read its table and divide its columns into bins."""
+    host_count: Terms
+    guest_count: Terms
+    coordinator_count: Terms
+    """Seconds of each process to count."""
+    coordinator_setup: Terms
+    party_memory: Terms
+    """Megabytes of a party's memory besides its arrays."""
+    coordinator_memory: Terms
+    """Megabytes."""
+    wait: float = Field(ge=0, allow_inf_nan=False)
+    """Seconds of a job in which all processes wait, for messages and files."""
+    overlap: float = Field(ge=1, allow_inf_nan=False)
+    """How much longer the job takes than if host and guest worked at the same time all along."""
+
+
 class Constants(Settings):
     """What `benchmarks/calibrate.py` has measured on one machine."""
 
@@ -79,6 +100,7 @@ class Constants(Settings):
     """The path of the kernel with which the encrypted arithmetic was measured."""
     paillier: ProtocolConstants
     shares: ProtocolConstants
+    counting: CountingConstants
     alignment: AlignmentConstants
 
 

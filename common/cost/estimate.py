@@ -7,8 +7,9 @@ from typing import Literal, Self
 
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.process import ScratchConfig
-from trilateral.common.cost.arrays import place_arrays
-from trilateral.common.cost.constants import Constants, ProtocolConstants, Terms, total
+from trilateral.common.cost.arrays import place_arrays, place_table
+from trilateral.common.cost.constants import Constants, CountingConstants, ProtocolConstants, Terms, total
+from trilateral.common.cost.counting import Counting
 from trilateral.common.cost.workload import Traffic, Workload
 from trilateral.common.jobs.arithmetic import processors, use_arithmetic
 from trilateral.common.protocol.shares.arithmetic import MIN_AWAY_COLUMNS
@@ -114,6 +115,7 @@ class Estimate:
     """What a job costs."""
 
     rounds: int
+    """0 for a bins job."""
     seconds: float
     bytes: int
     phases: tuple[Phase, ...]
@@ -121,7 +123,7 @@ class Estimate:
 
 
 def estimate_job(work: Workload, machines: Machines, constants: Constants) -> Estimate:
-    """Estimate a job.
+    """Estimate a training.
 
     Args:
         work: the sizes of the job. If the job is not `aligned`, each party has as many IDs as training rows.
@@ -134,7 +136,6 @@ def estimate_job(work: Workload, machines: Machines, constants: Constants) -> Es
         {role: _seconds(_terms(own, role)[1], work.counts(role, is_first=is_first), work, machines) for role in Role}
         for is_first in (True, False)
     )
-    phases = []
     processor_seconds = {
         role: math.fsum((*setup[role].values(), *first[role].values()))
         + (work.rounds - 1) * math.fsum(later[role].values())
@@ -143,33 +144,74 @@ def estimate_job(work: Workload, machines: Machines, constants: Constants) -> Es
     memory, scratch = {}, {}
     for role in Role:
         memory[role], scratch[role] = _memory(work, role, machines, own)
-    traffic = work.training()
-    if not work.job.aligned:
-        ids = {"once": 1, "ids": len(PARTIES) * work.rows}
-        seconds, ids_mb = total(constants.alignment.party, ids), total(constants.alignment.party_memory, ids)
-        of_ids = work.alignment()
-        phases.append(_align(len(PARTIES) * seconds, of_ids, machines, constants))
-        traffic += of_ids
-        for role in PARTIES:
-            processor_seconds[role] += seconds
-            memory[role] = max(memory[role], ids_mb)
-    phases += [_set_up(setup, work.exchange(), machines, own), _rounds(work, first, later, machines, own)]
-    return Estimate(
-        rounds=work.rounds,
-        seconds=math.fsum(phase.seconds for phase in phases),
-        bytes=traffic.all,
-        phases=tuple(phases),
-        processes={
-            role: ProcessCost(
-                processor_seconds=processor_seconds[role],
-                sent_bytes=traffic.sent(role),
-                received_bytes=traffic.received(role),
-                memory_mb=memory[role],
-                scratch_mb=scratch[role],
-            )
-            for role in Role
-        },
-    )
+    phases = [_set_up(setup, work.exchange(), machines, own), _rounds(work, first, later, machines, own)]
+    found = _Found(work.rounds, phases, work.training(), processor_seconds, memory, scratch)
+    return found.estimate(work, machines, constants)
+
+
+def estimate_counting(work: Counting, machines: Machines, constants: Constants) -> Estimate:
+    """Estimate a bins job; see `estimate_job`."""
+    own = constants.counting
+    setup = {role: total(_counting_terms(own, role)[0], work.counts(role)) for role in Role}
+    count = {role: total(_counting_terms(own, role)[1], work.counts(role)) * machines.shares_factor for role in Role}
+    phases = []
+    # A party sends while it masks, and the other answers while it receives.
+    for name, seconds, traffic, wait in (
+        ("setup", setup, Traffic(), own.wait),
+        ("counting", count, work.traffic(), 0.0),
+    ):
+        busy = max(seconds.values())
+        if machines.shared:
+            busy = max(busy, math.fsum(seconds.values()) / machines.cores)
+        phases.append(_phase(name, traffic, wait, own.overlap * busy, machines))
+    memory = {Role.COORDINATOR: total(own.coordinator_memory, work.counts(Role.COORDINATOR))}
+    scratch = {Role.COORDINATOR: 0.0}
+    for role in PARTIES:
+        arrays = place_table(work, role, machines.memory_mb * MEGABYTE)
+        memory[role] = total(own.party_memory, work.counts(role)) + arrays.in_memory / MEGABYTE
+        scratch[role] = arrays.on_disk / MEGABYTE
+    seconds_of = {role: setup[role] + count[role] for role in Role}
+    return _Found(0, phases, work.traffic(), seconds_of, memory, scratch).estimate(work, machines, constants)
+
+
+@dataclass
+class _Found:
+    """What a job costs without its alignment."""
+
+    rounds: int
+    phases: list[Phase]
+    traffic: Traffic
+    processor_seconds: dict[Role, float]
+    memory: dict[Role, float]
+    scratch: dict[Role, float]
+
+    def estimate(self, work: Workload | Counting, machines: Machines, constants: Constants) -> Estimate:
+        """Add the alignment, unless the job is aligned."""
+        if not work.job.aligned:
+            ids = {"once": 1, "ids": len(PARTIES) * work.rows}
+            seconds, ids_mb = total(constants.alignment.party, ids), total(constants.alignment.party_memory, ids)
+            of_ids = work.alignment()
+            self.phases.insert(0, _align(len(PARTIES) * seconds, of_ids, machines, constants))
+            self.traffic += of_ids
+            for role in PARTIES:
+                self.processor_seconds[role] += seconds
+                self.memory[role] = max(self.memory[role], ids_mb)
+        return Estimate(
+            rounds=self.rounds,
+            seconds=math.fsum(phase.seconds for phase in self.phases),
+            bytes=self.traffic.all,
+            phases=tuple(self.phases),
+            processes={
+                role: ProcessCost(
+                    processor_seconds=self.processor_seconds[role],
+                    sent_bytes=self.traffic.sent(role),
+                    received_bytes=self.traffic.received(role),
+                    memory_mb=self.memory[role],
+                    scratch_mb=self.scratch[role],
+                )
+                for role in Role
+            },
+        )
 
 
 def _terms(own: ProtocolConstants, role: Role) -> tuple[Terms, Terms]:
@@ -177,6 +219,13 @@ def _terms(own: ProtocolConstants, role: Role) -> tuple[Terms, Terms]:
     if role in PARTIES:
         return own.party_setup, own.party_round
     return own.coordinator_setup, own.coordinator_round
+
+
+def _counting_terms(own: CountingConstants, role: Role) -> tuple[Terms, Terms]:
+    """Return the constants of a process for the setup of a bins job and for counting."""
+    if role is Role.COORDINATOR:
+        return own.coordinator_setup, own.coordinator_count
+    return own.party_setup, own.host_count if role is Role.HOST else own.guest_count
 
 
 def _seconds(terms: Terms, counts: Mapping[str, float], work: Workload, machines: Machines) -> Seconds:

@@ -142,15 +142,7 @@ class Workload:
 
     def alignment(self) -> "Traffic":
         """Return the bytes of the search for common rows: each party has as many IDs as training rows, all common."""
-        host, guest = PARTIES
-        dealing = Dealing(b"", self.rows, self.rows)
-        # The host returns the guest's points multiplied by its key, and the guest then tells which are common.
-        return Traffic(
-            {
-                (guest, host): POINT_BYTES * dealing.guest_room + TAG_BYTES * self.rows,
-                (host, guest): POINT_BYTES * (dealing.host_room + dealing.guest_room),
-            }
-        )
+        return of_alignment(self.rows)
 
     def exchange(self) -> "Traffic":
         """Return the vectors that the parties exchange before the first round: their columns under masks."""
@@ -232,3 +224,16 @@ class Traffic:
     def __add__(self, other: "Traffic") -> "Traffic":
         lines = {**self.lines, **other.lines}
         return Traffic({line: self.lines.get(line, 0) + other.lines.get(line, 0) for line in lines})
+
+
+def of_alignment(ids: int) -> Traffic:
+    """Return the bytes of a search for common rows: each party has so many IDs, all common."""
+    host, guest = PARTIES
+    dealing = Dealing(b"", ids, ids)
+    # The host returns the guest's points multiplied by its key, and the guest then tells which are common.
+    return Traffic(
+        {
+            (guest, host): POINT_BYTES * dealing.guest_room + TAG_BYTES * ids,
+            (host, guest): POINT_BYTES * (dealing.host_room + dealing.guest_room),
+        }
+    )

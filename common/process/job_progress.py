@@ -64,6 +64,7 @@ class Progress:
         n_epochs: maximum number of epochs.
         round: round under way, counted from 1; 0 before the first one.
         attempt: attempt at this round. It rises when a party has to repeat the round.
+        step: what this round is for, if that is no step of the training: `standard errors`.
         batch: batch under way within the epoch, counted from 1.
         n_batches: batches in an epoch.
         fits_done: fits of a cross-validation that are over.
@@ -85,6 +86,7 @@ class Progress:
     n_epochs: int = 0
     round: int = 0
     attempt: int = 0
+    step: str = ""
     batch: int = 0
     n_batches: int = 0
     fits_done: int = 0
@@ -103,7 +105,7 @@ class Progress:
             {
                 "state": self.state,
                 "detail": self.detail or None,
-                "round": f"{self.round:,}" if self.round else None,
+                "round": ", ".join(filter(None, (f"{self.round:,}", self.step))) if self.round else None,
                 "loss": None if self.loss is None else f"{self.loss:.6g}",
                 "time": duration(self.seconds),
                 "notes": "; ".join(self.notes) or None,
@@ -155,6 +157,7 @@ def progress_of(status: JobStatus) -> Progress:
         n_epochs=status.n_epochs,
         round=status.round,
         attempt=status.attempt,
+        step=status.step,
         batch=status.batch,
         n_batches=status.n_batches,
         fits_done=status.fits_done,

@@ -48,6 +48,7 @@ from trilateral.common.protocol.paillier_tasks import encrypted
 from trilateral.common.protocol.phases import Phase
 from trilateral.common.protocol.place import Weights
 from trilateral.common.protocol.scales import VALUE_BITS, RoundScale, round_scale
+from trilateral.common.protocol.separation import Sign
 from trilateral.common.scratch.arrays import IN_MEMORY, Scratch
 
 LARGEST_HOLDOUT_SCORE = 1e100
@@ -181,11 +182,12 @@ class Arithmetic(Weights, Protocol):
 
     @property
     def has_coef(self) -> bool:
-        """Whether `coef` is the result of the training, once `finish` was called."""
+        """Whether `coef` is the result of the training, and `signs` are known, once `finish` was called."""
         ...
 
-    def largest_score(self) -> float:
-        """Return the largest size of this party's part of the score of a training row, once `coef` is the result."""
+    @property
+    def signs(self) -> Mapping[Role, Sign]:
+        """What the part of each party shows about separation; empty without inference."""
         ...
 
     def holdout_part(self, offset: FloatVector | None = None) -> FloatVector:
@@ -380,9 +382,10 @@ class PaillierArithmetic(ABC):
     def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected[VectorPiece]]:
         """See Arithmetic."""
 
-    def largest_score(self) -> float:
-        """See Arithmetic."""
-        return max(float(np.abs(self._columns[rows] @ self._coef).max()) for rows in blocks_of(self._n_train))
+    @property
+    def signs(self) -> Mapping[Role, Sign]:
+        """See Arithmetic: there is no inference under `paillier`."""
+        return {}
 
     def holdout_part(self, offset: FloatVector | None = None) -> FloatVector:
         """See Arithmetic."""

@@ -24,6 +24,7 @@ from trilateral.common.protocol.batches import Batch
 from trilateral.common.protocol.binning import FineBins
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 from trilateral.common.protocol.row_roles import RolePiece
+from trilateral.common.protocol.separation import Sign
 
 
 class Kind(StrEnum):
@@ -58,6 +59,9 @@ class Kind(StrEnum):
     """Shares of the gradient and of the losses, masked and rounded; each party to the coordinator."""
     WEIGHTS = "weights"
     """A party's share of the other's final weights; each party to the other."""
+    SEPARATION = "separation"
+    """With inference, one element: what a party's part of the model shows about separation; each party to the other.
+    See `protocol.separation.Sign`."""
     COUNTS = "counts"
     """Shares of the counts of labels in the host's bins, in a bins job; host and coordinator to the guest."""
 
@@ -102,6 +106,7 @@ ELEMENT_KINDS = SLOPE_KINDS | {
     Kind.DEALT,
     Kind.SUMS,
     Kind.WEIGHTS,
+    Kind.SEPARATION,
     Kind.COUNTS,
 }
 """The kinds that consist of ring elements. All others consist of ciphertexts."""
@@ -475,6 +480,10 @@ class OwnCovariance:
     significant digits. Empty if the information cannot be inverted, or was not measured."""
     warnings: Sequence[str] = ()
     """Why the figures are missing or may be wrong, as public texts for people."""
+    may_be_separated: bool = False
+    """Whether the information shows that features separate the labels, or may do so."""
+    depends: bool = False
+    """Whether columns of the parties depend on each other, so that they inflate each other's standard errors."""
 
 
 @dataclass(frozen=True)
@@ -644,8 +653,8 @@ class Result:
     """With the job's `inference`."""
     n_peer_columns: int = 0
     """Training columns of the other party."""
-    largest_score: float = 0.0
-    """With the job's `inference`: the largest part of a training row's score that this party's columns have."""
+    signs: Mapping[Role, Sign] = field(default_factory=dict)
+    """With the job's `inference`: what the part of each party shows about separation."""
 
 
 @dataclass(frozen=True)

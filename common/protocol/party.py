@@ -273,7 +273,7 @@ class PartyMachine(ABC):
             compared=finish.compared,
             inference=finish.inference,
             n_peer_columns=self._peer_columns or 0,
-            largest_score=0.0 if finish.inference is None else self._arithmetic.largest_score(),
+            signs=self._arithmetic.signs,
         )
         return Envelope(self.role, result)
 

@@ -29,6 +29,7 @@ FORMS = {
     "dealt": ("corrections of random shares", "random numbers"),
     "sums": ("shares of gradient and losses", "masked and rounded"),
     "weights": ("share of the other party's weights", "clear at the other party"),
+    "separation": ("signs that features separate the labels", "clear at the other party"),
     "counts": ("shares of the counts of labels in bins", "clear at the guest"),
     "dealt_slopes": ("corrections of random shares, for standard errors", "random numbers"),
     "unweighted_slopes": ("share of the slopes", "under a random mask"),

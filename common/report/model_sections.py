@@ -6,7 +6,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.job import PAILLIER_OPTIONS, SHARES_OPTIONS, JobConfig
 from trilateral.common.config.process import GUEST_POLICY, HOST_POLICY, Policy
 from trilateral.common.data.model.export import INTERCEPT, ratio_text, weights_of
-from trilateral.common.data.model.inference import Inference, ModelFit
+from trilateral.common.data.model.inference import IN_DOUBT, Inference, ModelFit
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.model.scorecard import candidates
 from trilateral.common.data.preprocessing.bins import BinnedColumn
@@ -222,7 +222,7 @@ def terms_section(model: PartyModel, *, prefix: str = "", title: str = "Terms an
         Charts([chart]) if shown else None,
         table,
         None if inference is None else _column_tests(inference),
-        None if inference is None or inference.fit is None else _fit_facts(inference.fit),
+        None if inference is None or inference.fit is None else _fit_facts(inference, inference.fit),
     )
     return Section(f"{prefix}terms", title, blocks)
 
@@ -247,7 +247,7 @@ def _column_tests(inference: Inference) -> Table | None:
     )
 
 
-def _fit_facts(fit: ModelFit) -> Facts:
+def _fit_facts(inference: Inference, fit: ModelFit) -> Facts:
     rows = [
         ("deviance", number(fit.deviance, 2)),
         ("null deviance", number(fit.null_deviance, 2)),
@@ -260,7 +260,8 @@ def _fit_facts(fit: ModelFit) -> Facts:
         test = fit.likelihood_ratio
         text = f"chi-square {number(test.statistic, 2)} with {test.df} degrees of freedom, p {p_value(test.p_value)}"
         rows.append(("likelihood-ratio test against an intercept alone", text))
-    return Facts("Fit of the whole model on the training rows", rows)
+    doubt = IN_DOUBT if inference.may_be_separated else ""
+    return Facts(f"Fit of the whole model on the training rows{doubt}", rows)
 
 
 def weight_remarks(model: PartyModel) -> list[str]:

@@ -383,14 +383,19 @@ def _decode_compared(each: party_pb2.ComparedPenalty) -> ComparedPenalty:
 
 
 def _encode_covariance(own: OwnCovariance) -> party_pb2.OwnCovariance:
-    return party_pb2.OwnCovariance(covariance=own.covariance.tolist(), warnings=own.warnings)
+    return party_pb2.OwnCovariance(
+        covariance=own.covariance.tolist(),
+        warnings=own.warnings,
+        may_be_separated=own.may_be_separated,
+        depends=own.depends,
+    )
 
 
 def _decode_covariance(own: party_pb2.OwnCovariance) -> OwnCovariance:
     if len(own.warnings) > MAX_WARNINGS:
         refuse(f"{len(own.warnings)} warnings about standard errors; the maximum is {MAX_WARNINGS}")
     covariance = decode_floats(own.covariance, "covariance", _MAX_COVARIANCE)
-    return OwnCovariance(covariance, tuple(map(decode_text, own.warnings)))
+    return OwnCovariance(covariance, tuple(map(decode_text, own.warnings)), own.may_be_separated, own.depends)
 
 
 def _decode_finish(request: party_pb2.FinishJobRequest) -> FinishJob:
@@ -699,6 +704,7 @@ _BETWEEN_PARTIES = (
     Kind.MASKED_SCORES,
     Kind.MASKED_RESIDUAL,
     Kind.WEIGHTS,
+    Kind.SEPARATION,
     Kind.MASKED_SLOPES,
     Kind.ROUNDED_SLOPES,
     Kind.SLOPE_COLUMNS,

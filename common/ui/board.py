@@ -311,6 +311,8 @@ class Board:
             "n_epochs": progress.n_epochs,
             "round": progress.round,
             "attempt": progress.attempt,
+            "step": progress.step[:MAX_TEXT],
+            "round_done": progress.round_done,
             "done": progress.rounds_done + progress.round_done,
             "most": progress.max_rounds,
             "loss": _finite(progress.loss),

@@ -106,6 +106,8 @@ class SharesComputation:
         self._n_columns = n_columns
         self._n_models = job.n_models
         self._by_auc = job.choose == "auc"
+        self._has_intercept = job.intercept
+        self._whitened = [party for party, each in sizes.items() if not each.spread_bits]
         self._rows = RowPlan.of(batches, guest.n_holdout)
         self._fmt: Format = self._rows.format_of(job.max_score, guest.weight_bits)
         norm_bits = {party: each.norm_bits for party, each in sizes.items()}
@@ -267,6 +269,8 @@ class SharesComputation:
                 self._n_columns,
                 noise=self._information.slopes.noise(self._information.n_rows) / self._objective.weight_of_a_row,
                 converged=conclusion.converged,
+                intercept=self._has_intercept,
+                whitened=self._whitened,
             )
         return {
             party: replace(finish, share=shares[party], inference=inference.get(party), round_loss=None)

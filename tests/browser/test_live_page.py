@@ -118,6 +118,23 @@ def test_a_person_starts_follows_stops_and_resumes_a_training(
         visitor.check_looks()
 
 
+@pytest.mark.parametrize(
+    ("job", "text"),
+    [
+        ({"round": 0}, ""),
+        ({"round": 7, "attempt": 2}, "7, attempt 2"),
+        ({"round": 7, "attempt": 1, "step": "standard errors"}, "7, standard errors"),
+        ({"round": 7, "attempt": 1, "step": "standard errors", "round_done": 0.4}, "7, standard errors (40 %)"),
+        ({"round": 7, "attempt": 1, "step": "", "round_done": 0.4}, "7"),
+    ],
+)
+def test_a_round_is_named_by_what_it_is_for(
+    browser: Browser, trial: BrowsedTrial, job: dict[str, Any], text: str
+) -> None:
+    with looking(browser, trial, Role.GUEST) as visitor:
+        assert visitor.page.evaluate("async (job) => (await import('/jobs.js')).round(job)", job) == text
+
+
 def test_a_page_outlives_its_process_and_catches_up(browser: Browser, trial: BrowsedTrial) -> None:
     with looking(browser, trial, Role.GUEST) as visitor, looking(browser, trial, Role.HOST) as host:
         page = visitor.page

@@ -192,6 +192,14 @@ async def test_a_check_with_a_job_estimates_both_protocols(role: Role, setting: 
     assert all("s at 1000 Mbit/s" in text for text in estimates.values())
 
 
+async def test_a_bins_job_has_an_estimate_of_its_own(setting: Setting) -> None:
+    setting.settings[Role.HOST]["policy"] = {"share_bins": "guest"}
+    setting.start_job(protocol="shares", task="bins")
+    findings = {finding.subject: finding.text for finding in await setting.check(Role.HOST)}
+    assert "MB for 60 fine bins; here" in findings["bins job"]
+    assert not {"protocol paillier", "protocol shares"} & findings.keys()
+
+
 async def test_a_protocol_that_cannot_train_the_job_has_no_estimate(setting: Setting) -> None:
     setting.start_job(algorithm={"name": "sqn"})
     subjects = {finding.subject for finding in await setting.check(Role.GUEST)}

@@ -100,6 +100,26 @@ async def test_each_party_has_the_accuracy_of_its_own_weights(tmp_path: Path) ->
     assert guest.intercept is not None
 
 
+@pytest.mark.parametrize("separates", PARTIES)
+async def test_both_parties_see_that_a_feature_separates_the_labels(separates: Role, tmp_path: Path) -> None:
+    tables = write_tables(tmp_path, n_rows=400)
+    label_of = tables[Role.GUEST].set_index("id")["label"]
+    table = tables[separates]
+    table["outcome"] = np.where(label_of.loc[table["id"]] == "yes", 1, -1) * (1 + np.arange(len(table)) % 7)
+    table.to_csv(tmp_path / f"{separates}.csv", index=False)
+    configs = permitting(make_configs(tmp_path), *PARTIES)
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, JOB)
+    assert status.state == JOB_STATE_FINISHED, status.detail
+    models = {role: load_model(JobFolder(configs[role].state, JOB.name).model) for role in PARTIES}
+    for model in models.values():
+        assert model.inference is not None
+        assert model.inference.may_be_separated
+        assert "complete or quasi-complete separation" in shown(model)
+        assert f"the {separates}'s part of " in shown(model)
+    assert "fit on the training rows, which say nothing if features separate the labels" in shown(models[Role.GUEST])
+
+
 @pytest.mark.parametrize("permits", PARTIES)
 async def test_a_job_with_inference_needs_the_permission_of_both_parties(permits: Role, tmp_path: Path) -> None:
     write_tables(tmp_path, n_rows=300)

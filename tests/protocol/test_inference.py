@@ -36,6 +36,7 @@ from trilateral.common.protocol.messages import (
     RoundTimedOut,
     RowsDone,
 )
+from trilateral.common.protocol.separation import Sign
 from trilateral.common.shares.information import WEIGHT_LIMIT_BITS, unpack
 from trilateral.coordinator.job_record import JobRecord
 from trilateral.coordinator.machine import Past
@@ -93,8 +94,10 @@ def test_both_parties_learn_the_standard_errors_of_their_own_weights(
     assert errors_of(outcome) == pytest.approx(exact, rel={None: 2e-4, 0: 5e-4, 6: 1.5e-3}[weights])
     host, guest = (outcome.results[party] for party in PARTIES)
     assert (host.n_peer_columns, guest.n_peer_columns) == (len(guest.coef), len(host.coef))
-    own = np.asarray(tables.host.block.columns) @ host.coef
-    assert host.largest_score == pytest.approx(np.abs(own).max(), abs=0.01)
+    data = {Role.HOST: tables.host, Role.GUEST: tables.guest}
+    parts = {party: np.asarray(data[party].block.columns) @ outcome.results[party].coef for party in PARTIES}
+    wide = {party: np.abs(part).max() > JOB.max_score / 2 for party, part in parts.items()}
+    assert host.signs == guest.signs == {party: Sign.WIDE if is_wide else Sign(0) for party, is_wide in wide.items()}
 
 
 @pytest.mark.parametrize("settings", [{"intercept": False}, {"max_score": 8}, {"max_score": 24}, {"holdout": 0.0}])
@@ -160,7 +163,8 @@ def test_a_later_session_takes_the_information_from_the_journal(
         record.write(message, JobStatus())
 
     second = run_machines(machines_of(JOB, tables, private_key, record.past()))
-    assert len(second.reports) == n_lost
+    # A repeated step may end just beyond what counts as exact, and another one follows.
+    assert (1 if n_lost else 0) <= len(second.reports) <= n_lost * MAX_INFERENCE_STEPS
     # A repeated step reads the gradient with other roundings.
     assert np.abs(second.coef - first.coef).max() < (1e-9 if not n_lost else 1e-3)
     assert errors_of(second) == pytest.approx(errors_of(first), rel=1e-12 if not n_lost else 3e-4)

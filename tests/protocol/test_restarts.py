@@ -161,7 +161,7 @@ class Trouble:
     def loses(self, message: Message) -> bool:
         is_of_round = isinstance(message, BeginRound | Piece | Evaluation) and not is_over(message)
         # What belongs to no round is sent again until it arrives, or the session ends.
-        if isinstance(message, Piece) and (message.key.round == 0 or message.kind is Kind.WEIGHTS):
+        if isinstance(message, Piece) and (message.key.round == 0 or message.kind in {Kind.WEIGHTS, Kind.SEPARATION}):
             return False
         # Nothing of the step of inference is dealt ahead, and a link sends nothing before the beginning has arrived.
         if isinstance(message, BeginRound) and message.information:

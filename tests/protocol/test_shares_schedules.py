@@ -65,7 +65,7 @@ TOLERANCE = 5e-3
 
 VARIANCE_TOLERANCE = 0.02
 """The same for the covariances, relative to the largest."""
-OF_SESSIONS = {Kind.MASKED_COLUMNS, Kind.WEIGHTS, Kind.COUNTS}
+OF_SESSIONS = {Kind.MASKED_COLUMNS, Kind.WEIGHTS, Kind.SEPARATION, Kind.COUNTS}
 """Kinds that belong to no round. `test_bins` loses the counts."""
 
 

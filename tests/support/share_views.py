@@ -275,7 +275,7 @@ class Transcript:
     def masked(self, sender: Role, to: Role, message: Message) -> Iterator[Masked]:
         """Say which number of which stream masks which element of a message."""
         match message:
-            case ElementPiece(kind=Kind.WEIGHTS):
+            case ElementPiece(kind=Kind.WEIGHTS | Kind.SEPARATION):
                 return  # Of the result.
             case ElementPiece():
                 yield from self._of_piece(sender, to, message)
@@ -512,8 +512,8 @@ def _choose_mask(found: Transcript, key: RoundKey, wanted: Mapping[Role, Element
 
 def image(message: Any, role: Role) -> Any:
     """A message as nested tuples and bytes, without what belongs to the result of the training."""
-    if isinstance(message, ElementPiece) and message.kind is Kind.WEIGHTS:
-        return "weights", message.key, message.total
+    if isinstance(message, ElementPiece) and message.kind in {Kind.WEIGHTS, Kind.SEPARATION}:
+        return message.kind, message.key, message.total
     if isinstance(message, HoldoutScores):
         return "hold-out scores", message.key, message.offset, message.total
     if isinstance(message, FinishJob):

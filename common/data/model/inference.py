@@ -9,6 +9,7 @@ from statistics import NormalDist
 from typing import Self, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
@@ -17,12 +18,20 @@ from trilateral.common.data.model.calibration import Finite
 from trilateral.common.data.model.elimination import Criterion, EliminatedColumn, eliminate
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.protocol.logistic import logistic_loss
+from trilateral.common.protocol.separation import SEPARATION
 from trilateral.common.shares.information import unpack
 
 CONFIDENCE = 0.95
 """Probability that an interval covers the weight."""
 LARGE_ERROR = 10.0
-"""A standard error, per standard deviation of the term, from which on the labels are probably separated."""
+"""A standard error from which on the term probably separates the labels: of a term of 0 and 1, or per standard
+deviation of another one."""
+
+
+LARGE_WEIGHT = 5.0
+"""The same for a weight, if there are no standard errors: the odds change by a factor of 148."""
+IN_DOUBT = ", which say nothing if features separate the labels: see the warnings"
+"""For the titles of tables whose figures are in doubt; see `Inference.may_be_separated`."""
 
 
 class TermInference(Settings):
@@ -109,6 +118,9 @@ class Inference(Settings):
     """This party's columns in the order in which a backward elimination leaves them out, by p-value and by AIC."""
     fit: ModelFit | None = None
     """Guest only: the fit of the whole model."""
+    may_be_separated: bool = False
+    """Whether features of either party separate the labels, completely or in part, or may do so: then the likelihood
+    has no maximum, and the figures say nothing. The warnings have the details."""
     warnings: list[str] = Field(default_factory=list)
     """Why the figures are missing or may be wrong."""
 
@@ -118,6 +130,8 @@ def infer(
     coef: FloatVector,
     covariance: FloatVector,
     warnings: list[str],
+    *,
+    may_be_separated: bool = False,
 ) -> Inference:
     """Return the accuracy of a party's weights.
 
@@ -125,26 +139,26 @@ def infer(
         steps: its fitted preprocessing.
         coef: its weights in training units, shape (n_columns,).
         covariance: of these weights, packed; empty if it is not known.
-        warnings: what the coordinator has to say about it.
+        warnings: what is known to be wrong with it.
+        may_be_separated: see `Inference`.
     """
+    found = list(warnings)
     if not len(covariance):
-        return Inference(warnings=warnings)
+        if may_be_separated:
+            found += _suspects(steps, np.abs(steps.to_standardised(coef)) > LARGE_WEIGHT, "weight")
+        return Inference(may_be_separated=may_be_separated, warnings=found)
     L = _to_features(steps)
     values = L @ coef
     C = L @ unpack(covariance, len(coef)) @ L.T
     variance = np.diag(C)
     n_terms = len(steps.terms)
     if not (np.isfinite(variance) & (variance > 0)).all():
-        return Inference(warnings=[*warnings, "a variance is not positive, so there are no standard errors"])
+        found.append("a variance is not positive, so there are no standard errors")
+        return Inference(may_be_separated=may_be_separated, warnings=found)
     errors = np.sqrt(variance)
     each = [TermInference.of(float(value), float(error)) for value, error in zip(values, errors, strict=True)]
-    found = list(warnings)
-    if (large := errors[:n_terms] * steps.scale > LARGE_ERROR).any():
-        named = ", ".join(repr(term) for term, is_large in zip(steps.terms, large, strict=True) if is_large)
-        found.append(
-            f"the standard error of {named} is so large that the term probably separates the labels"
-            " (quasi-complete separation): leave it out, or merge its categories"
-        )
+    binary = np.array([each for column in steps.columns for each in column.binary], dtype=bool)
+    found += _suspects(steps, np.where(binary, 1.0, steps.scale) * errors[:n_terms] > LARGE_ERROR, "standard error")
     if steps.directions is not None and steps.directions.shape[1] < n_terms:
         found.append(
             "some terms depend on the others, so that only combinations of their weights are determined: the standard"
@@ -158,8 +172,18 @@ def infer(
             by: eliminate(values, C, [(column.name, len(column.terms)) for column in steps.columns], by)
             for by in get_args(Criterion)
         },
+        may_be_separated=may_be_separated,
         warnings=found,
     )
+
+
+def _suspects(steps: Preprocessing, are_large: NDArray[np.bool_], what: str) -> list[str]:
+    """Return a warning that names the terms with a large figure, if there are any."""
+    named = ", ".join(repr(term) for term, is_large in zip(steps.terms, are_large, strict=True) if is_large)
+    return [
+        f"the {what} of {named} is so large that the term probably separates the labels ({SEPARATION}), or almost"
+        " depends on other terms: leave it out, or merge its categories"
+    ] * bool(named)
 
 
 def _to_features(steps: Preprocessing) -> FloatMatrix:
@@ -208,7 +232,8 @@ def fit_of(
     weights = None if sample_weights is None else sample_weights / sample_weights.mean()
     rate = float(np.average(labels > 0, weights=weights))
     null = logistic_loss(np.full(n, math.log(rate / (1 - rate))), labels, weights)
-    deviance, null_deviance = 2 * n * loss, 2 * n * null
+    # The loss is rounded, and may be below 0 if features separate the labels.
+    deviance, null_deviance = 2 * n * max(0.0, loss), 2 * n * null
     df = n_parameters - 1
     is_nested = intercept and df > 0
     return ModelFit(

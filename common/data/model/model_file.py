@@ -50,6 +50,7 @@ from trilateral.common.data.tables.table_file import table_sha256
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 from trilateral.common.protocol.messages import Result
+from trilateral.common.protocol.separation import warnings_of
 
 FORMAT = 1
 """The version of the file format."""
@@ -509,14 +510,11 @@ def _infer(job: JobConfig, data: PreparedData, result: Result) -> Inference | No
     told, block = result.inference, data.block
     if told is None:
         return None
-    warnings = list(told.warnings)
-    if result.largest_score > job.max_score / 2:
-        warnings.append(
-            f"this party's part of a score exceeds half of `max_score`, {job.max_score}: standard errors are wrong if"
-            " scores of both parties together exceed it; set a larger `max_score`, or leave out a feature that"
-            " separates the labels completely"
-        )
-    inference = infer(data.preprocessing, result.coef, told.covariance, warnings)
+    found, may_be_separated = warnings_of(
+        result.signs, max_score=job.max_score, is_known=told.may_be_separated, depends=told.depends
+    )
+    warnings = list(dict.fromkeys([*told.warnings, *found]))
+    inference = infer(data.preprocessing, result.coef, told.covariance, warnings, may_be_separated=may_be_separated)
     if block.labels is None:
         return inference
     n_parameters = len(result.coef) + result.n_peer_columns

@@ -622,20 +622,22 @@ def _choose_features(file: TableFile, dataset: DatasetConfig) -> tuple[list[str]
     wanted = set(dataset.features or names) - special - set(dataset.exclude) - set(added)
     features = [name for name in names if name in wanted]
     if not features and dataset.label is None:
-        raise DataError(
-            f"no feature is left in {dataset.path.name}: its columns are {_listed(names)}; add a feature, or choose "
-            "columns in `features`"
-        )
+        error = DataError(f"no feature is left in {dataset.path.name}: add a feature, or choose columns in `features`")
+        error.add_note(f"its columns are {_listed(names)}")
+        raise error
     return features, added
 
 
 def _check_exists(name: str, setting: str, names: list[str]) -> None:
+    """Refuse a name that no column has. The text reaches the other organisations, so only its note has the columns."""
     if name in names:
         return
-    message = f"`{setting}` names a column {name!r} that does not exist"
+    error = DataError(f"`{setting}` names a column {name!r} that does not exist: correct the setting")
     close = difflib.get_close_matches(name, names, n=3)
-    message += f": did you mean {' or '.join(map(repr, close))}?" if close else "."
-    raise DataError(f"{message} The columns are {_listed(names)}")
+    if close:
+        error.add_note(f"did you mean {' or '.join(map(repr, close))}?")
+    error.add_note(f"the columns are {_listed(names)}")
+    raise error
 
 
 def _listed(names: Sequence[str]) -> str:

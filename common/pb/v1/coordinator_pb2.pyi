@@ -32,6 +32,8 @@ class _StageEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     STAGE_PREPARING: _Stage.ValueType  # 3
     STAGE_EXCHANGING: _Stage.ValueType  # 4
     """masked columns, with shares"""
+    STAGE_COUNTING: _Stage.ValueType  # 5
+    """the labels in bins, in a bins job"""
 
 class Stage(_Stage, metaclass=_StageEnumTypeWrapper):
     """What a party does before the first round."""
@@ -42,6 +44,8 @@ STAGE_SORTING: Stage.ValueType  # 2
 STAGE_PREPARING: Stage.ValueType  # 3
 STAGE_EXCHANGING: Stage.ValueType  # 4
 """masked columns, with shares"""
+STAGE_COUNTING: Stage.ValueType  # 5
+"""the labels in bins, in a bins job"""
 Global___Stage: typing_extensions.TypeAlias = Stage
 
 @typing.final

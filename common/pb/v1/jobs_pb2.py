@@ -24,49 +24,49 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"trilateral/common/pb/v1/jobs.proto\x12\rtrilateral.v1\"\xe1\x02\n\tJobStatus\x12\x0b\n\x03job\x18\x01 \x01(\t\x12&\n\x05state\x18\x02 \x01(\x0e\x32\x17.trilateral.v1.JobState\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\r\n\x05round\x18\x04 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\x12\r\n\x05\x65poch\x18\x06 \x01(\r\x12\x10\n\x08n_epochs\x18\x07 \x01(\r\x12\r\n\x05\x62\x61tch\x18\x08 \x01(\r\x12\x11\n\tn_batches\x18\t \x01(\r\x12\x11\n\x04loss\x18\n \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x07seconds\x18\x0b \x01(\x01\x12\r\n\x05notes\x18\x0c \x03(\t\x12\x11\n\trows_done\x18\r \x01(\x04\x12\x0e\n\x06n_rows\x18\x0e \x01(\x04\x12\x11\n\tfits_done\x18\x10 \x01(\r\x12\x0e\n\x06n_fits\x18\x11 \x01(\r\x12\x19\n\x0cseconds_left\x18\x0f \x01(\x01H\x01\x88\x01\x01\x42\x07\n\x05_lossB\x0f\n\r_seconds_left\"#\n\x0fStartJobRequest\x12\x10\n\x08job_json\x18\x01 \x01(\t\"\x12\n\x10StartJobResponse\"\x1c\n\rGetJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\":\n\x0eGetJobResponse\x12(\n\x06status\x18\x01 \x01(\x0b\x32\x18.trilateral.v1.JobStatus\"\x11\n\x0fListJobsRequest\">\n\x10ListJobsResponse\x12*\n\x08statuses\x18\x01 \x03(\x0b\x32\x18.trilateral.v1.JobStatus\"/\n\x11ListRoundsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05place\x18\x02 \x01(\x04\"x\n\x12ListRoundsResponse\x12+\n\x06rounds\x18\x01 \x03(\x0b\x32\x1b.trilateral.v1.RoundSummary\x12\r\n\x05place\x18\x02 \x01(\x04\x12\x15\n\ris_from_start\x18\x03 \x01(\x08\x12\x0f\n\x07is_more\x18\x04 \x01(\x08\"\xb7\x01\n\x0cRoundSummary\x12\r\n\x05round\x18\x01 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05\x65poch\x18\x03 \x01(\r\x12\r\n\x05\x62\x61tch\x18\x04 \x01(\r\x12\x0f\n\x07seconds\x18\x05 \x01(\x01\x12\x11\n\x04loss\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\x08log_loss\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12\x10\n\x03\x61uc\x18\x08 \x01(\x01H\x02\x88\x01\x01\x42\x07\n\x05_lossB\x0b\n\t_log_lossB\x06\n\x04_auc\"\x1e\n\x0fWatchJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"<\n\x10WatchJobResponse\x12(\n\x06status\x18\x01 \x01(\x0b\x32\x18.trilateral.v1.JobStatus\"\x1d\n\x0eStopJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\x11\n\x0fStopJobResponse\"\x1f\n\x10ResumeJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\x13\n\x11ResumeJobResponse*\x9a\x01\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12JOB_STATE_STARTING\x10\x01\x12\x16\n\x12JOB_STATE_TRAINING\x10\x02\x12\x16\n\x12JOB_STATE_FINISHED\x10\x03\x12\x14\n\x10JOB_STATE_FAILED\x10\x04\x12\x15\n\x11JOB_STATE_STOPPED\x10\x05*x\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x14\n\x10OUTCOME_FINISHED\x10\x01\x12\x13\n\x0fOUTCOME_STOPPED\x10\x02\x12\x12\n\x0eOUTCOME_FAILED\x10\x03\x12\x15\n\x11OUTCOME_SUSPENDED\x10\x04\x32\xa9\x04\n\nJobService\x12K\n\x08StartJob\x12\x1e.trilateral.v1.StartJobRequest\x1a\x1f.trilateral.v1.StartJobResponse\x12\x45\n\x06GetJob\x12\x1c.trilateral.v1.GetJobRequest\x1a\x1d.trilateral.v1.GetJobResponse\x12K\n\x08ListJobs\x12\x1e.trilateral.v1.ListJobsRequest\x1a\x1f.trilateral.v1.ListJobsResponse\x12Q\n\nListRounds\x12 .trilateral.v1.ListRoundsRequest\x1a!.trilateral.v1.ListRoundsResponse\x12M\n\x08WatchJob\x12\x1e.trilateral.v1.WatchJobRequest\x1a\x1f.trilateral.v1.WatchJobResponse0\x01\x12H\n\x07StopJob\x12\x1d.trilateral.v1.StopJobRequest\x1a\x1e.trilateral.v1.StopJobResponse\x12N\n\tResumeJob\x12\x1f.trilateral.v1.ResumeJobRequest\x1a .trilateral.v1.ResumeJobResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"trilateral/common/pb/v1/jobs.proto\x12\rtrilateral.v1\"\xef\x02\n\tJobStatus\x12\x0b\n\x03job\x18\x01 \x01(\t\x12&\n\x05state\x18\x02 \x01(\x0e\x32\x17.trilateral.v1.JobState\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\r\n\x05round\x18\x04 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\x12\r\n\x05\x65poch\x18\x06 \x01(\r\x12\x10\n\x08n_epochs\x18\x07 \x01(\r\x12\r\n\x05\x62\x61tch\x18\x08 \x01(\r\x12\x11\n\tn_batches\x18\t \x01(\r\x12\x11\n\x04loss\x18\n \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x07seconds\x18\x0b \x01(\x01\x12\r\n\x05notes\x18\x0c \x03(\t\x12\x11\n\trows_done\x18\r \x01(\x04\x12\x0e\n\x06n_rows\x18\x0e \x01(\x04\x12\x11\n\tfits_done\x18\x10 \x01(\r\x12\x0e\n\x06n_fits\x18\x11 \x01(\r\x12\x0c\n\x04step\x18\x12 \x01(\t\x12\x19\n\x0cseconds_left\x18\x0f \x01(\x01H\x01\x88\x01\x01\x42\x07\n\x05_lossB\x0f\n\r_seconds_left\"#\n\x0fStartJobRequest\x12\x10\n\x08job_json\x18\x01 \x01(\t\"\x12\n\x10StartJobResponse\"\x1c\n\rGetJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\":\n\x0eGetJobResponse\x12(\n\x06status\x18\x01 \x01(\x0b\x32\x18.trilateral.v1.JobStatus\"\x11\n\x0fListJobsRequest\">\n\x10ListJobsResponse\x12*\n\x08statuses\x18\x01 \x03(\x0b\x32\x18.trilateral.v1.JobStatus\"/\n\x11ListRoundsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05place\x18\x02 \x01(\x04\"x\n\x12ListRoundsResponse\x12+\n\x06rounds\x18\x01 \x03(\x0b\x32\x1b.trilateral.v1.RoundSummary\x12\r\n\x05place\x18\x02 \x01(\x04\x12\x15\n\ris_from_start\x18\x03 \x01(\x08\x12\x0f\n\x07is_more\x18\x04 \x01(\x08\"\xb7\x01\n\x0cRoundSummary\x12\r\n\x05round\x18\x01 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05\x65poch\x18\x03 \x01(\r\x12\r\n\x05\x62\x61tch\x18\x04 \x01(\r\x12\x0f\n\x07seconds\x18\x05 \x01(\x01\x12\x11\n\x04loss\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\x08log_loss\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12\x10\n\x03\x61uc\x18\x08 \x01(\x01H\x02\x88\x01\x01\x42\x07\n\x05_lossB\x0b\n\t_log_lossB\x06\n\x04_auc\"\x1e\n\x0fWatchJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"<\n\x10WatchJobResponse\x12(\n\x06status\x18\x01 \x01(\x0b\x32\x18.trilateral.v1.JobStatus\"\x1d\n\x0eStopJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\x11\n\x0fStopJobResponse\"\x1f\n\x10ResumeJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\x13\n\x11ResumeJobResponse*\x9a\x01\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12JOB_STATE_STARTING\x10\x01\x12\x16\n\x12JOB_STATE_TRAINING\x10\x02\x12\x16\n\x12JOB_STATE_FINISHED\x10\x03\x12\x14\n\x10JOB_STATE_FAILED\x10\x04\x12\x15\n\x11JOB_STATE_STOPPED\x10\x05*x\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x14\n\x10OUTCOME_FINISHED\x10\x01\x12\x13\n\x0fOUTCOME_STOPPED\x10\x02\x12\x12\n\x0eOUTCOME_FAILED\x10\x03\x12\x15\n\x11OUTCOME_SUSPENDED\x10\x04\x32\xa9\x04\n\nJobService\x12K\n\x08StartJob\x12\x1e.trilateral.v1.StartJobRequest\x1a\x1f.trilateral.v1.StartJobResponse\x12\x45\n\x06GetJob\x12\x1c.trilateral.v1.GetJobRequest\x1a\x1d.trilateral.v1.GetJobResponse\x12K\n\x08ListJobs\x12\x1e.trilateral.v1.ListJobsRequest\x1a\x1f.trilateral.v1.ListJobsResponse\x12Q\n\nListRounds\x12 .trilateral.v1.ListRoundsRequest\x1a!.trilateral.v1.ListRoundsResponse\x12M\n\x08WatchJob\x12\x1e.trilateral.v1.WatchJobRequest\x1a\x1f.trilateral.v1.WatchJobResponse0\x01\x12H\n\x07StopJob\x12\x1d.trilateral.v1.StopJobRequest\x1a\x1e.trilateral.v1.StopJobResponse\x12N\n\tResumeJob\x12\x1f.trilateral.v1.ResumeJobRequest\x1a .trilateral.v1.ResumeJobResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trilateral.common.pb.v1.jobs_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_JOBSTATE']._serialized_start=1195
-  _globals['_JOBSTATE']._serialized_end=1349
-  _globals['_OUTCOME']._serialized_start=1351
-  _globals['_OUTCOME']._serialized_end=1471
+  _globals['_JOBSTATE']._serialized_start=1209
+  _globals['_JOBSTATE']._serialized_end=1363
+  _globals['_OUTCOME']._serialized_start=1365
+  _globals['_OUTCOME']._serialized_end=1485
   _globals['_JOBSTATUS']._serialized_start=54
-  _globals['_JOBSTATUS']._serialized_end=407
-  _globals['_STARTJOBREQUEST']._serialized_start=409
-  _globals['_STARTJOBREQUEST']._serialized_end=444
-  _globals['_STARTJOBRESPONSE']._serialized_start=446
-  _globals['_STARTJOBRESPONSE']._serialized_end=464
-  _globals['_GETJOBREQUEST']._serialized_start=466
-  _globals['_GETJOBREQUEST']._serialized_end=494
-  _globals['_GETJOBRESPONSE']._serialized_start=496
-  _globals['_GETJOBRESPONSE']._serialized_end=554
-  _globals['_LISTJOBSREQUEST']._serialized_start=556
-  _globals['_LISTJOBSREQUEST']._serialized_end=573
-  _globals['_LISTJOBSRESPONSE']._serialized_start=575
-  _globals['_LISTJOBSRESPONSE']._serialized_end=637
-  _globals['_LISTROUNDSREQUEST']._serialized_start=639
-  _globals['_LISTROUNDSREQUEST']._serialized_end=686
-  _globals['_LISTROUNDSRESPONSE']._serialized_start=688
-  _globals['_LISTROUNDSRESPONSE']._serialized_end=808
-  _globals['_ROUNDSUMMARY']._serialized_start=811
-  _globals['_ROUNDSUMMARY']._serialized_end=994
-  _globals['_WATCHJOBREQUEST']._serialized_start=996
-  _globals['_WATCHJOBREQUEST']._serialized_end=1026
-  _globals['_WATCHJOBRESPONSE']._serialized_start=1028
-  _globals['_WATCHJOBRESPONSE']._serialized_end=1088
-  _globals['_STOPJOBREQUEST']._serialized_start=1090
-  _globals['_STOPJOBREQUEST']._serialized_end=1119
-  _globals['_STOPJOBRESPONSE']._serialized_start=1121
-  _globals['_STOPJOBRESPONSE']._serialized_end=1138
-  _globals['_RESUMEJOBREQUEST']._serialized_start=1140
-  _globals['_RESUMEJOBREQUEST']._serialized_end=1171
-  _globals['_RESUMEJOBRESPONSE']._serialized_start=1173
-  _globals['_RESUMEJOBRESPONSE']._serialized_end=1192
-  _globals['_JOBSERVICE']._serialized_start=1474
-  _globals['_JOBSERVICE']._serialized_end=2027
+  _globals['_JOBSTATUS']._serialized_end=421
+  _globals['_STARTJOBREQUEST']._serialized_start=423
+  _globals['_STARTJOBREQUEST']._serialized_end=458
+  _globals['_STARTJOBRESPONSE']._serialized_start=460
+  _globals['_STARTJOBRESPONSE']._serialized_end=478
+  _globals['_GETJOBREQUEST']._serialized_start=480
+  _globals['_GETJOBREQUEST']._serialized_end=508
+  _globals['_GETJOBRESPONSE']._serialized_start=510
+  _globals['_GETJOBRESPONSE']._serialized_end=568
+  _globals['_LISTJOBSREQUEST']._serialized_start=570
+  _globals['_LISTJOBSREQUEST']._serialized_end=587
+  _globals['_LISTJOBSRESPONSE']._serialized_start=589
+  _globals['_LISTJOBSRESPONSE']._serialized_end=651
+  _globals['_LISTROUNDSREQUEST']._serialized_start=653
+  _globals['_LISTROUNDSREQUEST']._serialized_end=700
+  _globals['_LISTROUNDSRESPONSE']._serialized_start=702
+  _globals['_LISTROUNDSRESPONSE']._serialized_end=822
+  _globals['_ROUNDSUMMARY']._serialized_start=825
+  _globals['_ROUNDSUMMARY']._serialized_end=1008
+  _globals['_WATCHJOBREQUEST']._serialized_start=1010
+  _globals['_WATCHJOBREQUEST']._serialized_end=1040
+  _globals['_WATCHJOBRESPONSE']._serialized_start=1042
+  _globals['_WATCHJOBRESPONSE']._serialized_end=1102
+  _globals['_STOPJOBREQUEST']._serialized_start=1104
+  _globals['_STOPJOBREQUEST']._serialized_end=1133
+  _globals['_STOPJOBRESPONSE']._serialized_start=1135
+  _globals['_STOPJOBRESPONSE']._serialized_end=1152
+  _globals['_RESUMEJOBREQUEST']._serialized_start=1154
+  _globals['_RESUMEJOBREQUEST']._serialized_end=1185
+  _globals['_RESUMEJOBRESPONSE']._serialized_start=1187
+  _globals['_RESUMEJOBRESPONSE']._serialized_end=1206
+  _globals['_JOBSERVICE']._serialized_start=1488
+  _globals['_JOBSERVICE']._serialized_end=2041
 # @@protoc_insertion_point(module_scope)

@@ -90,6 +90,7 @@ class JobStatus(google.protobuf.message.Message):
     N_ROWS_FIELD_NUMBER: builtins.int
     FITS_DONE_FIELD_NUMBER: builtins.int
     N_FITS_FIELD_NUMBER: builtins.int
+    STEP_FIELD_NUMBER: builtins.int
     SECONDS_LEFT_FIELD_NUMBER: builtins.int
     job: builtins.str
     state: Global___JobState.ValueType
@@ -115,6 +116,8 @@ class JobStatus(google.protobuf.message.Message):
     """fits of a cross-validation that are over"""
     n_fits: builtins.int
     """all fits of a job; 1 without cross-validation"""
+    step: builtins.str
+    """what the newest attempt is for, if that is no step of the training: "standard errors" """
     seconds_left: builtins.float
     """until the end of the attempt, at its pace so far; absent while unknown"""
     @property
@@ -140,10 +143,11 @@ class JobStatus(google.protobuf.message.Message):
         n_rows: builtins.int = ...,
         fits_done: builtins.int = ...,
         n_fits: builtins.int = ...,
+        step: builtins.str = ...,
         seconds_left: builtins.float | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_loss", b"_loss", "_seconds_left", b"_seconds_left", "loss", b"loss", "seconds_left", b"seconds_left"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_loss", b"_loss", "_seconds_left", b"_seconds_left", "attempt", b"attempt", "batch", b"batch", "detail", b"detail", "epoch", b"epoch", "fits_done", b"fits_done", "job", b"job", "loss", b"loss", "n_batches", b"n_batches", "n_epochs", b"n_epochs", "n_fits", b"n_fits", "n_rows", b"n_rows", "notes", b"notes", "round", b"round", "rows_done", b"rows_done", "seconds", b"seconds", "seconds_left", b"seconds_left", "state", b"state"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_loss", b"_loss", "_seconds_left", b"_seconds_left", "attempt", b"attempt", "batch", b"batch", "detail", b"detail", "epoch", b"epoch", "fits_done", b"fits_done", "job", b"job", "loss", b"loss", "n_batches", b"n_batches", "n_epochs", b"n_epochs", "n_fits", b"n_fits", "n_rows", b"n_rows", "notes", b"notes", "round", b"round", "rows_done", b"rows_done", "seconds", b"seconds", "seconds_left", b"seconds_left", "state", b"state", "step", b"step"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_loss", b"_loss"]) -> typing.Literal["loss"] | None: ...
     @typing.overload

@@ -315,6 +315,12 @@ class OwnCovariance(google.protobuf.message.Message):
 
     COVARIANCE_FIELD_NUMBER: builtins.int
     WARNINGS_FIELD_NUMBER: builtins.int
+    MAY_BE_SEPARATED_FIELD_NUMBER: builtins.int
+    DEPENDS_FIELD_NUMBER: builtins.int
+    may_be_separated: builtins.bool
+    """features separate the labels, or may do so"""
+    depends: builtins.bool
+    """columns of the parties depend on each other"""
     @property
     def covariance(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """on and above the diagonal, row by row; empty if it is not known"""
@@ -328,8 +334,10 @@ class OwnCovariance(google.protobuf.message.Message):
         *,
         covariance: collections.abc.Iterable[builtins.float] | None = ...,
         warnings: collections.abc.Iterable[builtins.str] | None = ...,
+        may_be_separated: builtins.bool = ...,
+        depends: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["covariance", b"covariance", "warnings", b"warnings"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["covariance", b"covariance", "depends", b"depends", "may_be_separated", b"may_be_separated", "warnings", b"warnings"]) -> None: ...
 
 Global___OwnCovariance: typing_extensions.TypeAlias = OwnCovariance
 

@@ -52,6 +52,8 @@ class _VectorKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """shares of the gradient and the losses, party to coordinator"""
     VECTOR_KIND_WEIGHTS: _VectorKind.ValueType  # 14
     """a share of the receiver's final weights, party to party"""
+    VECTOR_KIND_SEPARATION: _VectorKind.ValueType  # 15
+    """with inference: signs of separation in the sender's part, party to party"""
     VECTOR_KIND_COUNTS: _VectorKind.ValueType  # 40
     """shares of the counts of labels in bins, host or coordinator to guest"""
     VECTOR_KIND_DEALT_SLOPES: _VectorKind.ValueType  # 20
@@ -101,6 +103,8 @@ VECTOR_KIND_SUMS: VectorKind.ValueType  # 13
 """shares of the gradient and the losses, party to coordinator"""
 VECTOR_KIND_WEIGHTS: VectorKind.ValueType  # 14
 """a share of the receiver's final weights, party to party"""
+VECTOR_KIND_SEPARATION: VectorKind.ValueType  # 15
+"""with inference: signs of separation in the sender's part, party to party"""
 VECTOR_KIND_COUNTS: VectorKind.ValueType  # 40
 """shares of the counts of labels in bins, host or coordinator to guest"""
 VECTOR_KIND_DEALT_SLOPES: VectorKind.ValueType  # 20

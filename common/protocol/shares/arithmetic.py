@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from trilateral.common.base.arrays import ElementVector, FloatMatrix, FloatVector
 from trilateral.common.base.errors import DataError, ProtocolError
 from trilateral.common.base.progress import Stage, report_progress
-from trilateral.common.base.roles import Role
+from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.compute.engine import Placed
 from trilateral.common.compute.local import LOCAL
 from trilateral.common.compute.ordered import Ordered
@@ -51,6 +51,7 @@ from trilateral.common.protocol.messages import (
     Envelope,
     FinishJob,
     Kind,
+    OwnCovariance,
     RoundKey,
     RowsDone,
     ScoresDue,
@@ -58,6 +59,7 @@ from trilateral.common.protocol.messages import (
     WeightShares,
 )
 from trilateral.common.protocol.phases import Phase
+from trilateral.common.protocol.separation import ALL_SIGNS, Sign, signs_of
 from trilateral.common.protocol.shares.attempts import Attempt, RunState
 from trilateral.common.protocol.shares.blocks import (
     BlockTables,
@@ -85,7 +87,7 @@ from trilateral.common.protocol.shares.session import SESSION, StreamKeys, draw_
 from trilateral.common.protocol.shares.tables import ScalarT, SectionOrder, Table, measure, round_columns
 from trilateral.common.shares import kernels
 from trilateral.common.shares.format import MODEL_FRACTION_BITS, Format
-from trilateral.common.shares.information import SlopeFormat, n_packed, scales
+from trilateral.common.shares.information import SlopeFormat, n_packed, scales, unpack
 from trilateral.common.shares.kernels import Weights
 from trilateral.common.shares.keys import SEED_BYTES, Purpose
 from trilateral.common.shares.layout import BLOCK_ROWS, GROUP, ROWS, grouped, pad, untile
@@ -157,6 +159,7 @@ class SharesArithmetic(ABC):
         self._coef: FloatVector = np.zeros(job.n_models * self._n_own)
         """Of each model, one after the other."""
         self._has_coef = False
+        self._of_separation: dict[Role, Sign] = {}
         self._has_met = False
         self._norm_bits = self._spread_bits = self._fourth_bits = 0
         self._n_masked_sent = self._n_masked_received = 0
@@ -214,7 +217,7 @@ class SharesArithmetic(ABC):
         if self._job.inference:
             from_coordinator[Kind.DEALT_SLOPES] = n_rows
             early_from_coordinator[Kind.DEALT_SLOPES] = 0
-            from_peer |= dict.fromkeys(SLOPE_KINDS - {Kind.DEALT_SLOPES}, n_rows)
+            from_peer |= dict.fromkeys(SLOPE_KINDS - {Kind.DEALT_SLOPES}, n_rows) | {Kind.SEPARATION: 1}
         early_from_peer, widest = {Kind.MASKED_SCORES: early, Kind.WEIGHTS: len(self._coef)}, 1
         if self._job.inference:
             # A block at most; see `InformationStep`.
@@ -772,10 +775,13 @@ class SharesArithmetic(ABC):
             total[piece.offset : piece.offset + piece.n_rows] += piece.elements
             if is_last:
                 self._coef, self._has_coef = decode(total, MODEL_FRACTION_BITS), True
-            yield from ()
+                if asked.inference is not None:
+                    yield self._tell_signs(key, asked.inference)
 
-        yield Expected(Kind.WEIGHTS, len(own), use)
         key = RoundKey(asked.round, 1)
+        yield Expected(Kind.WEIGHTS, len(own), use)
+        if asked.inference is not None:
+            yield Expected(Kind.SEPARATION, 1, self._take_signs)
         yield Envelope(self.peer, ElementPiece(key, Kind.WEIGHTS, 0, len(other), len(other), other))
 
     def _check_inference(self, asked: FinishJob) -> None:
@@ -793,15 +799,44 @@ class SharesArithmetic(ABC):
     @property
     def has_coef(self) -> bool:
         """See Arithmetic."""
-        return self._has_coef
+        return self._has_coef and (not self._job.inference or len(self._of_separation) == len(PARTIES))
 
-    def largest_score(self) -> float:
-        """See Arithmetic: from the integers of the columns, since the columns are gone."""
-        weights, largest = self._coef / self._fmt.column_scale, 0.0
-        for rows in self._rows.training.blocks() if self._n_own else ():
-            parts = grouped(self._own[rows], self._n_own).transpose(0, 2, 1) @ weights
-            largest = max(largest, float(np.abs(parts).max()))
-        return largest
+    @property
+    def signs(self) -> Mapping[Role, Sign]:
+        """See Arithmetic."""
+        return self._of_separation
+
+    def _tell_signs(self, key: RoundKey, told: OwnCovariance) -> Envelope:
+        """Tell the other party what this party's part of the model shows about separation."""
+        with self._phase("product"):
+            signs = signs_of(*self._largest(told), self._job.max_score)
+        self._of_separation[self.role] = signs
+        element = np.array([signs], np.uint64)
+        return Envelope(self.peer, ElementPiece(key, Kind.SEPARATION, 0, 1, 1, element))
+
+    def _take_signs(self, piece: ElementPiece, is_last: bool) -> Iterator[Envelope]:
+        del is_last
+        if len(piece.elements) != 1 or piece.elements[0] > ALL_SIGNS:
+            raise ProtocolError(f"the {self.peer} sent {len(piece.elements)} elements that are no signs of separation")
+        self._of_separation[self.peer] = Sign(int(piece.elements[0]))
+        yield from ()
+
+    def _largest(self, told: OwnCovariance) -> tuple[float, float]:
+        """Return the largest size and the largest standard error of this party's part of the score of a training row.
+
+        They come from the integers of the columns, since the columns are gone. The error is without the intercept,
+        and 0 if the covariance is not known.
+        """
+        n_own = self._n_own
+        n_features = n_own - (self.role is Role.GUEST and self._job.intercept)
+        C = unpack(told.covariance, n_own)[:n_features, :n_features] if len(told.covariance) else np.zeros((0, 0))
+        score = variance = 0.0
+        for rows in self._rows.training.blocks() if n_own else ():
+            columns = grouped(self._own[rows], n_own).transpose(0, 2, 1) / self._fmt.column_scale
+            score = max(score, float(np.abs(columns @ self._coef).max()))
+            known = columns[:, :, : len(C)]
+            variance = max(variance, float(np.einsum("gri,gri->gr", known @ C, known).max()))
+        return score, math.sqrt(variance)
 
     # --- what the roles add
 

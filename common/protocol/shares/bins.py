@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ProtocolError
+from trilateral.common.base.progress import Stage, report_progress
 from trilateral.common.base.roles import Role
 from trilateral.common.protocol.binning import FineBins, MergeRule
 from trilateral.common.protocol.messages import ElementPiece, Envelope, Kind, Message, Ready, SharesReady
@@ -131,6 +132,7 @@ class BinsMachine(ABC):
             rows = self._pieces[self._n_taken]
             if (piece.offset, piece.n_rows, len(piece.elements)) == (rows.first, rows.n_rows, rows.n_rows * n_columns):
                 self._n_taken += 1
+                report_progress(Stage.COUNTING, rows.end, self._pieces[-1].end)
                 return rows
         if piece.offset in {rows.first for rows in self._pieces[: self._n_taken]}:
             return None

@@ -2,7 +2,7 @@
 
 import { Chart } from "/chart.js";
 import { h, show, table } from "/dom.js";
-import { elapsed, lostNote, progress, state } from "/jobs.js";
+import { elapsed, lostNote, progress, round, state } from "/jobs.js";
 import { get, post } from "/server.js";
 import { bytes, duration, number } from "/words.js";
 
@@ -74,7 +74,7 @@ export class JobView {
   factsOf(job) {
     const facts = [
       ["state", state(job)], ["progress", progress(job)], ["epoch", job.epoch ? `${job.epoch} of ${job.n_epochs}` : ""],
-      ["round", job.round ? `${job.round}${job.attempt > 1 ? `, attempt ${job.attempt}` : ""}` : ""], ["loss", number(job.loss)],
+      ["round", round(job)], ["loss", number(job.loss)],
       ["time", duration(elapsed(job))], ["at most left", duration(job.seconds_left)],
     ];
     return facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)));

@@ -18,6 +18,14 @@ export function progress(job) {
   return h("progress", { max: "1", value: String(done), "aria-label": `${job.job}: ${Math.round(100 * done)} % of the most rounds` });
 }
 
+// The round, and what it is for if that is no step of the training, with how far it has come.
+export function round(job) {
+  if (!job.round) return "";
+  const attempt = job.attempt > 1 ? `, attempt ${job.attempt}` : "";
+  const step = job.step ? `, ${job.step}${job.round_done ? ` (${Math.round(100 * job.round_done)} %)` : ""}` : "";
+  return `${job.round}${attempt}${step}`;
+}
+
 export function state(job) {
   return h("span", { class: `state state-${job.state}` }, job.state);
 }
@@ -52,7 +60,7 @@ export class JobsView {
     show(this.note, lostNote(feed));
     const jobs = [...feed.jobs.values()].reverse();
     show(this.list, jobs.length ? table(`${counted(jobs.length, "job")}, the newest first`, COLUMNS, jobs.map((job) => [
-      h("a", { href: `#/jobs/${encodeURIComponent(job.job)}` }, job.job), state(job), progress(job), job.round ? String(job.round) : "",
+      h("a", { href: `#/jobs/${encodeURIComponent(job.job)}` }, job.job), state(job), progress(job), round(job),
       number(job.loss), duration(elapsed(job)), duration(job.seconds_left), job.detail,
     ])) : h("p", { class: "soft" }, feed.is_connected ? "There are no jobs yet." : "No news yet."));
     this.starting.element.hidden = !feed.process?.allow_changes;

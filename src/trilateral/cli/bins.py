@@ -10,6 +10,7 @@ from trilateral.cli.wording import decimal
 from trilateral.common.data.model.bin_figures import BinFigures, bin_alone, bin_figures, information_value
 from trilateral.common.data.model.bins_file import BinsFile
 from trilateral.common.data.model.elimination import EliminationStep
+from trilateral.common.data.model.inference import IN_DOUBT
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.model.scorecard import Candidate, Points
 from trilateral.common.data.party_data import describe_left_out
@@ -83,9 +84,10 @@ def print_scorecard(rows: Sequence[Points], console: Console) -> None:
     console.print(table)
 
 
-def print_elimination(steps: Sequence[EliminationStep], console: Console) -> None:
-    """Print a backward elimination, in its order."""
-    table = Table(title="backward elimination", title_justify="left")
+def print_elimination(model: PartyModel, steps: Sequence[EliminationStep], console: Console) -> None:
+    """Print a backward elimination of a model's columns, in its order."""
+    doubt = IN_DOUBT if model.inference is not None and model.inference.may_be_separated else ""
+    table = Table(title=f"backward elimination{doubt}", title_justify="left")
     table.add_column("column", overflow="fold")
     for head in ("chi-square", "df", "p-value", "AIC change", ""):
         table.add_column(head, justify="right")

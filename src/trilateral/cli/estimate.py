@@ -17,7 +17,6 @@ from trilateral.common.base.roles import Role
 # The command imports what it needs, so that the others stay fast.
 if TYPE_CHECKING:
     from trilateral.common.cost.estimate import Estimate, Machines
-    from trilateral.common.cost.workload import Workload
 
 
 class Protocol(StrEnum):
@@ -31,7 +30,10 @@ def estimate(
     *,
     rows: Annotated[int, typer.Option(help="Training rows of each party. For an alignment, also its IDs.")],
     columns: Annotated[tuple[int, int], typer.Option(metavar="HOST GUEST", help="Features of the host and the guest.")],
-    protocol: Annotated[Protocol, typer.Option(help="Protocol of the job.")] = Protocol.PAILLIER,
+    protocol: Annotated[
+        Protocol | None, typer.Option(help="Protocol of the job. By default `paillier`, and `shares` with --bins.")
+    ] = None,
+    bins: Annotated[bool, typer.Option("--bins", help="A job of `trilateral bins`, which does not train.")] = False,
     rounds: Annotated[int | None, typer.Option(help="Rounds. By default, as many as `lbfgs` usually needs.")] = None,
     key_bits: Annotated[int, typer.Option(help="Bits of the Paillier modulus.")] = 2048,
     aligned: Annotated[bool, typer.Option("--aligned", help="Both tables already hold the same IDs.")] = False,
@@ -51,7 +53,8 @@ def estimate(
     """Estimate the seconds, bytes, memory and disk space of a job."""
     from trilateral.common.config.job import JobConfig
     from trilateral.common.cost.constants import MEASURED, load_constants
-    from trilateral.common.cost.estimate import Machines, estimate_job
+    from trilateral.common.cost.counting import Counting
+    from trilateral.common.cost.estimate import Machines, estimate_counting, estimate_job
     from trilateral.common.cost.workload import Workload
     from trilateral.common.data.party_data import MIN_ROWS_PER_FEATURE
 
@@ -71,32 +74,44 @@ def estimate(
             raise ConfigError(f"--bandwidth: is {bandwidth:g}, and must be a number of Mbit/s above 0")
         if one_machine and (workers or bandwidth is not None):
             raise ConfigError("--one-machine: has no lines and no cluster: leave out --bandwidth and --workers")
+        if bins and (rounds is not None or workers or protocol is Protocol.PAILLIER):
+            raise ConfigError("--bins: has no rounds and no cluster, and needs `shares`: leave out the other option")
+        protocol = protocol or (Protocol.SHARES if bins else Protocol.PAILLIER)
         measured = load_constants(constants or MEASURED)
         job = JobConfig(
-            name="estimate", dataset="estimate", aligned=aligned, protocol=protocol.value, key_bits=key_bits
+            name="estimate",
+            dataset="estimate",
+            task="bins" if bins else "train",
+            aligned=aligned,
+            protocol=protocol.value,
+            key_bits=key_bits,
         )
-        work = Workload.of(job, rows, {Role.HOST: columns[0], Role.GUEST: columns[1] + 1}, rounds)
         machines = Machines.like_this(measured, bandwidth, cores=cores or 0, shared=one_machine, workers=workers)
-        found = estimate_job(work, machines, measured)
+        host, guest = columns
+        work: Workload | Counting
+        if bins:
+            work = Counting.of(job, rows, {Role.HOST: host, Role.GUEST: guest})
+            found = estimate_counting(work, machines, measured)
+        else:
+            work = Workload.of(job, rows, {Role.HOST: host, Role.GUEST: guest + 1}, rounds)
+            found = estimate_job(work, machines, measured)
     if as_json:
         print_json(plain(found))
         return
-    typer.echo(f"{_heading(work, machines)}\n")
+    what = f"bins job with {work.n_fine:,} fine bins" if isinstance(work, Counting) else f"protocol {protocol}"
+    typer.echo(f"{rows:,} rows, {host} + {guest} features, {what}; {_where(machines)}\n")
     for line in (*_phases(found), "", *_processes(found)):
         typer.echo(line)
     typer.echo(f"\nconstants measured on {measured.machine}, {measured.measured}")
 
 
-def _heading(work: "Workload", machines: "Machines") -> str:
-    host, guest = work.columns[Role.HOST], work.columns[Role.GUEST] - 1
+def _where(machines: "Machines") -> str:
     cores = f"{Counted(machines.cores):processor|processors}"
     if machines.shared:
-        where = f"three processes that share {cores}"
-    else:
-        line = "lines without a limit" if machines.mbit is None else f"lines of {machines.mbit:,g} Mbit/s"
-        cluster = f", each party with a cluster of {machines.workers} more" if machines.workers else ""
-        where = f"three machines with {cores} each{cluster}, {line}"
-    return f"{work.rows:,} rows, {host} + {guest} features, protocol {work.job.protocol}; {where}"
+        return f"three processes that share {cores}"
+    line = "lines without a limit" if machines.mbit is None else f"lines of {machines.mbit:,g} Mbit/s"
+    cluster = f", each party with a cluster of {machines.workers} more" if machines.workers else ""
+    return f"three machines with {cores} each{cluster}, {line}"
 
 
 def _phases(found: "Estimate") -> Iterator[str]:

@@ -228,7 +228,7 @@ def select(
 
                 print_json(elimination_record(part, rejected))
             else:
-                print_elimination(rejected, Console())
+                print_elimination(part, rejected, Console())
             return
         rows = candidates(part)
         if as_json:

@@ -132,6 +132,7 @@ def _part_record(model: PartyModel) -> Record:
             "intercept": inference.intercept,
             "columns": inference.columns,
             "fit": inference.fit,
+            "may_be_separated": inference.may_be_separated,
             "warnings": inference.warnings,
         },
     }

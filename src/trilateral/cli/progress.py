@@ -189,7 +189,8 @@ def facts(progress: Progress, seconds_left: float | None = None) -> list[str]:
     if progress.n_fits > 1 and progress.epoch:
         parts = [f"fit {min(progress.fits_done + 1, progress.n_fits)}/{progress.n_fits}"]
     if progress.round:
-        parts.append(f"round {progress.round}{_within(progress)}")
+        step = f", {progress.step}" if progress.step else ""
+        parts.append(f"round {progress.round}{step}{_within(progress)}")
     if progress.attempt > 1:
         parts.append(f"attempt {progress.attempt}")
     if progress.loss is not None:

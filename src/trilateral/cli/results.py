@@ -9,7 +9,7 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.assessment import CalibrationReport, EvaluatedSet
 from trilateral.common.data.model.calibration import formula
 from trilateral.common.data.model.export import INTERCEPT, ratio_text, weights_of
-from trilateral.common.data.model.inference import ChiSquareTest, Inference, ModelFit
+from trilateral.common.data.model.inference import IN_DOUBT, ChiSquareTest, Inference, ModelFit
 from trilateral.common.data.model.model_file import Classes, EvaluatedEpoch, PartyModel, is_by_auc, load_model
 from trilateral.common.data.party_data import describe_left_out
 from trilateral.common.jobs.folder import JobFolder
@@ -212,8 +212,9 @@ def _search_table(model: PartyModel) -> Table:
 
 def _print_inference(inference: Inference, console: Console) -> None:
     """Print the accuracy of the weights in the columns of statsmodels, and at the guest the fit of the model."""
+    doubt = IN_DOUBT if inference.may_be_separated else ""
     if inference.terms or inference.intercept is not None:
-        table = Table(title="accuracy of the weights", title_justify="left")
+        table = Table(title=f"accuracy of the weights{doubt}", title_justify="left")
         table.add_column("term", overflow="fold")
         for name in ("coef", "std err", "z", "P>|z|", "[0.025", "0.975]"):
             table.add_column(name, justify="right")
@@ -232,7 +233,7 @@ def _print_inference(inference: Inference, console: Console) -> None:
     for column, test in inference.columns.items():
         _say(console, f"all terms of {column!r} together: {_chi_square('Wald', test)}")
     if inference.fit is not None:
-        console.print(_fit_table(inference.fit))
+        console.print(_fit_table(inference.fit, doubt))
         if inference.fit.likelihood_ratio is not None:
             of_model = _chi_square("likelihood ratio", inference.fit.likelihood_ratio)
             _say(console, f"against a model with an intercept only: {of_model}")
@@ -244,8 +245,8 @@ def _print_warnings(inference: Inference, console: Console) -> None:
         _say(console, f"warning: {warning}")
 
 
-def _fit_table(fit: ModelFit) -> Table:
-    table = Table(title="fit on the training rows", title_justify="left")
+def _fit_table(fit: ModelFit, doubt: str) -> Table:
+    table = Table(title=f"fit on the training rows{doubt}", title_justify="left")
     for name in ("rows", "parameters", "deviance", "null deviance", "AIC", "BIC", "McFadden R2"):
         table.add_column(name, justify="right")
     figures = (fit.deviance, fit.null_deviance, fit.aic, fit.bic)

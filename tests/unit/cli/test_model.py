@@ -18,7 +18,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig, LabelConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.model.elimination import Criterion, eliminate
-from trilateral.common.data.model.inference import Inference, TermInference
+from trilateral.common.data.model.inference import Inference, ModelFit, TermInference
 from trilateral.common.data.model.model_file import Classes, ClassPart, PartyModel, load_model, save_model
 from trilateral.common.data.party_data import load_party_data
 from trilateral.common.protocol.evaluation import measure
@@ -254,6 +254,40 @@ def test_a_backward_elimination_is_printed(config: Path) -> None:
     assert text.count("leave out") == 2
 
 
+def test_figures_of_separated_labels_are_marked(config: Path) -> None:
+    path = config.parent / "state/guest/jobs/credit/model.json"
+    model = load_model(path)
+    columns = [(name, 1) for name in model.weights]
+    weights, variances = np.array([*model.weights.values(), 0.5]), np.eye(len(columns) + 1)
+    fit = ModelFit(
+        n_rows=60,
+        n_parameters=3,
+        deviance=0.0,
+        null_deviance=80.0,
+        aic=6.0,
+        bic=9.0,
+        mcfadden_r2=1.0,
+        likelihood_ratio=None,
+    )
+    found = Inference(
+        terms={term: TermInference.of(weight, 30.0) for term, weight in model.weights.items()},
+        elimination={"aic": eliminate(weights, variances, columns, "aic")},
+        fit=fit,
+        warnings=["complete or quasi-complete separation: features of the host separate the labels"],
+    )
+    commands = ("show", path), ("select", path, "--by", "aic")
+    for may_be_separated in (False, True):
+        inference = found.model_copy(update={"may_be_separated": may_be_separated})
+        save_model(path, model.model_copy(update={"inference": inference}))
+        shown, selected = (" ".join(run(*command).output.split()) for command in commands)
+        marked = 2 if may_be_separated else 0
+        assert shown.count("say nothing if features separate the labels") == marked
+        assert selected.count("say nothing if features separate the labels") == marked / 2
+        assert "warning: complete or quasi-complete separation" in shown
+        as_json = json.loads(run("show", path, "--json").output)["inference"]
+        assert as_json["may_be_separated"] is may_be_separated
+
+
 def test_show_prints_classes_and_the_accuracy_of_weights_as_json(config: Path) -> None:
     path = config.parent / "state/guest/jobs/credit/model.json"
     model = load_model(path)
@@ -262,7 +296,13 @@ def test_show_prints_classes_and_the_accuracy_of_weights_as_json(config: Path) -
     save_model(path, with_accuracy)
     found = json.loads(run("show", path, "--json").output)
     assert found["terms"][0]["std_error"] == 0.1
-    assert found["inference"] == {"intercept": None, "columns": {}, "fit": None, "warnings": []}
+    assert found["inference"] == {
+        "intercept": None,
+        "columns": {},
+        "fit": None,
+        "may_be_separated": False,
+        "warnings": [],
+    }
     part = ClassPart(**{name: getattr(model, name) for name in ClassPart.model_fields})
     classes = Classes(parts=[part] * 3, names=["own", "<b>", "free"])
     save_model(path, model.model_copy(update={"classes": classes}))

@@ -226,6 +226,7 @@ def test_a_long_round_says_how_far_it_has_come_and_how_long_it_takes() -> None:
     assert facts(within)[1] == "round 7 (43%)"
     assert facts(replace(within, seconds_left=75))[1] == "round 7 (43%, 1 min 15 s left)"
     assert facts(replace(within, seconds_left=75, state=JobState.FAILED))[1] == "round 7"
+    assert facts(replace(within, step="standard errors"))[1] == "round 7, standard errors (43%)"
 
 
 def test_the_progress_of_a_long_round_takes_a_line_every_ten_seconds() -> None:

@@ -1,5 +1,6 @@
 """A job's status says what is going on."""
 
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -20,6 +21,7 @@ from trilateral.common.protocol.messages import (
     BeginRound,
     Evaluation,
     Failed,
+    FinishJob,
     JobEnded,
     RoundKey,
     RoundProgress,
@@ -110,6 +112,21 @@ async def test_a_job_shows_how_far_a_round_has_come_and_how_long_it_takes() -> N
     status = job.status()
     assert not status.n_rows
     assert not status.HasField("seconds_left")
+
+
+async def test_a_job_names_the_step_of_inference_until_it_is_over() -> None:
+    job = Job(JOB, b"run")
+    whole = BeginRound(RoundKey(1, 1), np.zeros(1), Batch(1, 0), gradient=True)
+    job.on_message(whole)
+    assert job.status().step == ""
+    step = replace(whole, key=RoundKey(2, 1), gradient=False, information=True)
+    job.on_message(step)
+    assert job.status().step == "standard errors"
+    job.on_message(replace(step, key=RoundKey(2, 2)))
+    assert job.status().step == "standard errors"
+    assert job.last_status(None).step == ""
+    job.on_message(FinishJob(3, np.zeros(1), 0.5, 1, "it converged", None))
+    assert job.status().step == ""
 
 
 async def test_a_job_shows_what_the_parties_do_before_the_first_round() -> None:

@@ -5,12 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from tests.support.bins import guest_data, host_data, run_bins
+from tests.support.bins import make_machines as make_bins_machines
 from tests.support.json_fields import documented_fields
 from trilateral.cli.main import app
 from trilateral.common.base.errors import ConfigError
@@ -18,8 +21,11 @@ from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig, ProtocolName, Sgd
 from trilateral.common.cost.arrays import place_arrays
 from trilateral.common.cost.constants import MEASURED, load_constants
-from trilateral.common.cost.estimate import Estimate, Machines, estimate_job
+from trilateral.common.cost.counting import Counting
+from trilateral.common.cost.estimate import Estimate, Machines, estimate_counting, estimate_job
 from trilateral.common.cost.workload import INFERENCE_ROUNDS, Traffic, Workload
+from trilateral.common.protocol.binning import MAX_FINE_BINS
+from trilateral.common.protocol.messages import ElementPiece
 
 CONSTANTS = load_constants()
 PROTOCOLS: tuple[ProtocolName, ...] = ("paillier", "shares")
@@ -72,6 +78,34 @@ def test_of_the_first_round_the_coordinator_deals_only_what_queues_hold() -> Non
     small, large = (workload("shares", rows).round(is_first=True).sent(COORDINATOR) for rows in (1_000, 10**7))
     assert small == workload("shares", 1_000).round().sent(COORDINATOR)
     assert large < workload("shares", 10**7).round().sent(COORDINATOR) / 50
+
+
+def counting(rows: int, host: int, guest: int, **job: Any) -> Counting:
+    settings = {"aligned": True, **job}
+    made = JobConfig(name="job", dataset="table", protocol="shares", task="bins", **settings)
+    return Counting.of(made, rows, {Role.HOST: host, Role.GUEST: guest})
+
+
+def test_bytes_of_a_bins_job_are_those_of_three_machines() -> None:
+    rng = np.random.default_rng(0)
+    n_rows, n_columns = 4_000, 3
+    codes = np.stack([rng.permutation(np.arange(n_rows) % MAX_FINE_BINS) for _ in range(n_columns)], axis=1)
+    labels = np.where(rng.random(n_rows) < 0.3, 1.0, -1.0)
+    counted = run_bins(make_bins_machines(host_data(codes), guest_data(labels)))
+    sent: dict[tuple[Role, Role], int] = {}
+    for sender, to, message in counted.traffic:
+        if isinstance(message, ElementPiece):
+            sent[sender, to] = sent.get((sender, to), 0) + message.elements.nbytes
+    assert sent == counting(n_rows, n_columns, 5).traffic().lines
+
+
+def test_bytes_of_a_bins_job_are_those_of_three_processes() -> None:
+    """Measured: 100,000 rows, 10 + 10 features."""
+    measured = {(HOST, GUEST): 160_003_699, (GUEST, HOST): 802_057, (COORDINATOR, GUEST): 1_642}
+    found = counting(100_000, 10, 10).traffic().lines
+    assert found.keys() == measured.keys()
+    for line, n_bytes in measured.items():
+        assert found[line] == pytest.approx(n_bytes, rel=0.03)
 
 
 # --- how estimates move
@@ -127,6 +161,49 @@ def test_a_choice_by_auc_costs_the_scores_of_each_penalty() -> None:
     assert found.processes[HOST].sent_bytes - plain.processes[HOST].sent_bytes == 3 * 8 * 100_000
     assert found.bytes == sum(phase.bytes for phase in found.phases)
     assert found.seconds > plain.seconds
+
+
+@given(st.integers(1_000, 10**9), st.integers(1, 400), st.integers(1, 400))
+def test_a_larger_bins_job_never_costs_less(rows: int, host: int, guest: int) -> None:
+    machines = Machines(2, 100.0, memory_mb=0)
+    found = estimate_counting(counting(rows, host, guest), machines, CONSTANTS)
+    assert found.seconds == pytest.approx(sum(phase.seconds for phase in found.phases))
+    assert found.bytes == sum(cost.sent_bytes for cost in found.processes.values())
+    for other in (
+        counting(2 * rows, host, guest),
+        counting(rows, host + 1, guest),
+        counting(rows, host, guest + 1),
+        counting(rows, host, guest, aligned=False),
+    ):
+        more = estimate_counting(other, machines, CONSTANTS)
+        assert more.seconds >= found.seconds
+        assert more.bytes >= found.bytes
+        for role in Role:
+            assert more.processes[role].memory_mb >= found.processes[role].memory_mb
+            assert more.processes[role].scratch_mb >= found.processes[role].scratch_mb
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+def test_a_bins_job_has_no_rounds(aligned: bool) -> None:
+    found = estimate_counting(counting(100_000, 10, 10, aligned=aligned), Machines(2), CONSTANTS)
+    assert found.rounds == 0
+    assert [phase.name for phase in found.phases][-2:] == ["setup", "counting"]
+    assert (found.phases[0].name == "alignment") is not aligned
+
+
+def test_processes_that_share_a_machine_count_more_slowly() -> None:
+    apart, together = (
+        estimate_counting(counting(1_000_000, 10, 10), Machines(1, shared=shared), CONSTANTS).seconds
+        for shared in (False, True)
+    )
+    assert together > apart
+
+
+def test_a_host_with_too_many_features_for_a_bins_job_is_refused() -> None:
+    with pytest.raises(ConfigError, match="410 features of the host have 8,200 fine bins, and a bins job takes 8,192"):
+        counting(100_000, 410, 1)
+    with pytest.raises(ConfigError, match="too many"):
+        counting(10**14, 1, 1)
 
 
 def test_a_slow_line_takes_as_long_as_the_bytes_of_its_busiest_direction() -> None:
@@ -287,6 +364,17 @@ def test_the_command_prints_json() -> None:
     )
 
 
+def test_the_command_prints_a_bins_job() -> None:
+    result = CliRunner().invoke(app, [*COMMAND, "--bins", "--bandwidth", "100"])
+    assert result.exit_code == 0, result.output
+    for word in ("10 + 10 features, bins job with 200 fine bins", "alignment", "setup", "counting", "1.6 GB", *Role):
+        assert word in result.stdout
+    assert "rounds" not in result.stdout
+    as_json = json.loads(CliRunner().invoke(app, [*COMMAND, "--bins", "--json"]).stdout)
+    assert set(as_json) == documented_fields()["estimate"]
+    assert as_json["rounds"] == 0
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -306,6 +394,10 @@ def test_the_command_prints_json() -> None:
         (["--one-machine", "--bandwidth", "10"], "leave out --bandwidth"),
         (["--one-machine", "--workers", "2"], "leave out --bandwidth and --workers"),
         (["--constants", "/nowhere.yaml"], "/nowhere.yaml"),
+        (["--bins", "--rounds", "3"], "--bins: has no rounds"),
+        (["--bins", "--workers", "3"], "--bins: has no rounds and no cluster"),
+        (["--bins", "--protocol", "paillier"], "needs `shares`"),
+        (["--bins", "--columns", "500", "1"], "10,000 fine bins"),
     ],
 )
 def test_nonsense_is_refused_with_the_option(options: list[str], message: str) -> None:

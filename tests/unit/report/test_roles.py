@@ -136,6 +136,17 @@ def test_tests_of_columns_and_of_the_model_are_shown(files: dict[Role, JobFiles]
     assert "0.1" in row.split(" | ")
 
 
+@pytest.mark.parametrize("may_be_separated", [False, True])
+def test_the_fit_to_separated_labels_is_marked(files: dict[Role, JobFiles], may_be_separated: bool) -> None:
+    model = model_of(files, Role.GUEST)
+    assert model.inference is not None
+    inference = model.inference.model_copy(update={"may_be_separated": may_be_separated})
+    blocks = terms_section(model.model_copy(update={"inference": inference})).blocks
+    (caption,) = [block.caption for block in blocks if isinstance(block, Facts)]
+    assert caption.startswith("Fit of the whole model")
+    assert ("say nothing if features separate the labels" in caption) is may_be_separated
+
+
 @pytest.mark.parametrize(
     ("preprocessing", "steps"),
     [

@@ -131,6 +131,8 @@ MAY_SEND = {
     ("guest", Kind.MASKED_RESIDUAL): {"host"},
     ("host", Kind.WEIGHTS): {"guest"},
     ("guest", Kind.WEIGHTS): {"host"},
+    ("host", Kind.SEPARATION): {"guest"},
+    ("guest", Kind.SEPARATION): {"host"},
     ("coordinator", Kind.DEALT): {"host", "guest"},
     ("host", Kind.COUNTS): {"guest"},
     ("coordinator", Kind.COUNTS): {"host", "guest"},

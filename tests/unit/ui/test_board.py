@@ -106,7 +106,16 @@ async def test_texts_and_numbers_of_a_hostile_coordinator_are_bounded(
     client.told = [
         JobStatus(job="<img src=x onerror=alert(1)>", state=JOB_STATE_TRAINING),
         JobStatus(job="../../etc", state=JOB_STATE_TRAINING),
-        JobStatus(job="job", state=JOB_STATE_TRAINING, detail="x" * 10_000, loss=math.inf, seconds=math.nan),
+        JobStatus(
+            job="job",
+            state=JOB_STATE_TRAINING,
+            detail="x" * 10_000,
+            step="x" * 10_000,
+            loss=math.inf,
+            seconds=math.nan,
+            rows_done=2**60,
+            n_rows=1,
+        ),
     ]
     client.notes = ["y" * 10_000] * 1000
     client.n_rounds = 10**9
@@ -115,6 +124,7 @@ async def test_texts_and_numbers_of_a_hostile_coordinator_are_bounded(
         news = told(view)
     (job,) = news["job"]
     assert (job["job"], len(job["detail"]), job["loss"], job["seconds"]) == ("job", 2000, None, None)
+    assert (len(job["step"]), job["round_done"]) == (2000, 1)
     assert len(news["rounds"][0]["lines"]) == 100
     assert news["rounds"][0]["lines"][0]["loss"] is None
     assert sum(map(len, news["notes"][0]["notes"])) == 200 * 2000
