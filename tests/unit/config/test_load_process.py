@@ -210,8 +210,8 @@ def test_the_environment_reaches_a_dataset_whose_name_has_capitals(tmp_path: Pat
         ("{path: a, features: [x], exclude: [y]}", "datasets.credit: `features` and `exclude` cannot be combined"),
         (
             "{path: a, preprocessing: {binning: {columns: {age: {method: equal}}}}}",
-            "datasets.credit.preprocessing.binning.columns.age.method: expected supervised, quantile, width or none or a"
-            " list, such as [a, b], not equal",
+            "datasets.credit.preprocessing.binning.columns.age.method: expected supervised, quantile, width or none or"
+            " a list, such as [a, b], not equal",
         ),
         ("a.csv", "datasets.credit: expected nested keys with values, not a.csv"),
     ],
