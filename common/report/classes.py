@@ -78,7 +78,7 @@ def _sets_of_class(model: PartyModel, later: Later, place: int) -> list[Evaluate
 
 def _confusion_table(names: Sequence[str], metrics: ClassMetrics, title: str) -> Table:
     rows = [
-        (name, *map(_in_tens, counts), number(auc, 3))
+        (name, *map(_in_tens, counts), number(auc if MIN_ROWS <= sum(counts) <= metrics.n_rows - MIN_ROWS else None, 3))
         for name, counts, auc in zip(names, metrics.confusion, metrics.auc, strict=True)
     ]
     return Table(

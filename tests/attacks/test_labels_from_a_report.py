@@ -24,7 +24,7 @@ from trilateral.common.data.model.score_groups import ScoreGroups
 from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 from trilateral.common.protocol.evaluation import measure
 from trilateral.common.protocol.logistic import probability
-from trilateral.common.report.quality import Evaluated, figures_table
+from trilateral.common.report.quality import Evaluated, figures_table, key_figures
 
 
 def _people(seed: int = 0) -> tuple[FloatVector, FloatVector]:
@@ -176,6 +176,24 @@ def test_the_accuracy_in_a_report_does_not_change_with_this_label() -> None:
         ]
         (accuracy,), (same,) = ([row[1] for row in rows if "accuracy" in row[0]] for rows in shown)
         assert accuracy == same
+
+
+def test_the_auc_of_a_single_positive_row_is_its_rank_and_a_report_leaves_it_out() -> None:
+    rng = np.random.default_rng(3)
+    scores = rng.normal(size=4000)
+    for positive in range(5):
+        labels = np.where(np.arange(4000) == positive, 1.0, -1.0)
+        metrics = measure(scores, labels, scores)
+        assert metrics.auc is not None
+        # With four decimals, the AUC says who it is.
+        assert np.argsort(scores)[round(round(metrics.auc, 4) * 3999)] == positive
+        evaluated = Evaluated("later", "rows", metrics, ScoreGroups.of(scores, labels, scores))
+        shown = figures_table([evaluated]).rows
+        assert {row[0]: row[1] for row in shown if row[1] != "\N{EN DASH}"} == {
+            "rows": "4,000",
+            "positive rows": "fewer than 10 rows of a label",
+        }
+        assert [each.value for each in key_figures(evaluated)] == ["\N{EN DASH}"] * 5 + ["4,000"]
 
 
 def _people_of_classes(n_rows: int) -> tuple[FloatMatrix, ClassNumbers]:
