@@ -6,7 +6,7 @@ Validation errors name the setting, the expected value and, where there is one, 
 import difflib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -134,7 +134,8 @@ def _keys(settings: Any, details: ErrorDetails) -> Keys:
 def _problem(model: type[BaseModel], alternatives: Sequence[ErrorDetails]) -> str:
     """Describe the error at one key. A union yields one error for each of its members."""
     details = alternatives[0]
-    expectations = [text for each in alternatives if (text := _expectation(each))]
+    # Two lists in a union expect the same.
+    expectations = dict.fromkeys(text for each in alternatives if (text := _expectation(each)))
     if expectations:
         value = details["input"]
         found = f", not {value!s:.40}" if isinstance(value, str | int | float) else ""
@@ -211,7 +212,12 @@ def _unknown_key(model: type[BaseModel], location: Sequence[str | int]) -> str:
         if any(unknown in each.model_fields for each in outer[depth]):
             place = ".".join(map(str, parents[:depth]))
             return f"unknown key; it belongs {f'to {place}' if place else 'at the top level'}"
-    nested = {name for each in models for name, field in each.model_fields.items() if _has(field, unknown)}
+    nested = {
+        f"{name}.NAME" if get_origin(field.annotation) is dict else name
+        for each in models
+        for name, field in each.model_fields.items()
+        if _has(field, unknown)
+    }
     if len(nested) == 1:
         return f"unknown key; it belongs to {'.'.join([*map(str, parents), *nested])}"
     known = sorted({name for each in models for name in each.model_fields})

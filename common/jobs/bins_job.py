@@ -39,7 +39,6 @@ from trilateral.common.protocol.shares.counting import MAX_FINE
 log = logging.getLogger(__name__)
 
 NOT_RELEASED = "no counts, which the guest's policy.share_bin_counts keeps"
-ONE_BIN = "too few rows for two bins, by the guest's `min_share` and policy.min_bin_label_count"
 
 
 class BinsWork:
@@ -186,7 +185,11 @@ class BinsWork:
             return
         for fine, merged in zip(self._fine, result.merged, strict=True):
             if len(merged.n_positive) < 2:
-                self._left_out[fine.name] = ONE_BIN
+                # The share is that of the party that has chosen the bins.
+                whose = "the host's" if fine.bins.keep_from else "the guest's"
+                self._left_out[fine.name] = (
+                    f"too few rows for two bins, by {whose} `min_share` and the guest's policy.min_bin_label_count"
+                )
                 continue
             try:
                 self._own.append(fine.merged(merged.groups, np.array(merged.n_positive), woe=True))

@@ -148,25 +148,26 @@ def merge_small(n_rows: Counts, n_positive: Counts | None, rule: MergeRule) -> l
     """
     ends = list(range(1, len(n_rows) + 1))
     rows = n_rows.tolist()
-    positive = [rule.min_of_label] * len(rows) if n_positive is None else n_positive.tolist()
-
-    def lacks(place: int) -> bool:
-        if rows[place] < max(rule.min_rows, 1):
-            return True
-        rarer = min(positive[place], rows[place] - positive[place])
-        return n_positive is not None and rarer < rule.min_of_label
-
+    positive: list[int | None] = [None] * len(rows) if n_positive is None else n_positive.tolist()
     while len(rows) > 1:
-        lacking = [(rows[place], place) for place in range(len(rows)) if lacks(place)]
+        lacking = [(rows[place], place) for place in range(len(rows)) if _lacks(rows[place], positive[place], rule)]
         if not lacking:
             break
         _, place = min(lacking)
         neighbours = [each for each in (place - 1, place + 1) if 0 <= each < len(rows)]
         first = min(place, min(neighbours, key=lambda each: (rows[each], each)))
         rows[first : first + 2] = [rows[first] + rows[first + 1]]
-        positive[first : first + 2] = [positive[first] + positive[first + 1]]
+        one, other = positive[first : first + 2]
+        positive[first : first + 2] = [None if one is None or other is None else one + other]
         del ends[first]
     return ends
+
+
+def _lacks(n_rows: int, n_positive: int | None, rule: MergeRule) -> bool:
+    """Return whether a bin has too few rows; `n_positive` is None if labels do not matter."""
+    if n_rows < max(rule.min_rows, 1):
+        return True
+    return n_positive is not None and min(n_positive, n_rows - n_positive) < rule.min_of_label
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,8 @@ def choose_groups(fine: FineBins, n_positive: Counts, rule: MergeRule) -> list[i
     """Merge the bins of a column, supervised by the labels; see `merge_bins`.
 
     Missing values keep a bin of their own if it follows the rule. Otherwise they join the largest bin, which does not
-    depend on labels.
+    depend on labels. They also join if all other values together do not follow the rule. So each merged bin follows it,
+    or there is only one.
 
     Args:
         fine: the bins.
@@ -244,15 +246,14 @@ def _grouped(
     groups = np.zeros(len(n_rows), np.int64)
     groups[order] = np.repeat(np.arange(len(ends)), np.diff([0, *ends]))
     if fine.has_missing:
-        rows = fine.n_rows[-1]
-        rarer = rule.min_of_label
-        if n_positive is not None:
-            rarer = min(int(n_positive[-1]), rows - int(n_positive[-1]))
-        if rows >= rule.min_rows and rarer >= rule.min_of_label:
-            groups[-1] = len(ends)
-        else:
+        missing = fine.n_rows[-1], None if n_positive is None else int(n_positive[-1])
+        present = sum(fine.n_rows[:-1]), None if n_positive is None else int(n_positive[:-1].sum())
+        # A single bin of all values that are present may lack rows too: nothing was left to merge it with.
+        if _lacks(*missing, rule) or (len(ends) == 1 and _lacks(*present, rule)):
             sizes = np.bincount(groups[:-1], weights=n_rows[:-1])
             groups[-1] = int(sizes.argmax())
+        else:
+            groups[-1] = len(ends)
     return [int(group) for group in groups]
 
 

@@ -71,13 +71,14 @@ def class_sections(model: PartyModel, classes: Classes, later: Later) -> list[Se
 
 
 def _sets_of_class(model: PartyModel, later: Later, place: int) -> list[Evaluated]:
-    sets = evaluated_sets(model.parts[place])[:1]
+    has_few = any(each.metrics is not None and each.metrics.n_rarer < MIN_ROWS for each in model.parts)
+    sets = [replace(each, others_few=has_few) for each in evaluated_sets(model.parts[place])[:1]]
     return [*sets, later.of_classes[place].evaluated] if later.of_classes else sets
 
 
 def _confusion_table(names: Sequence[str], metrics: ClassMetrics, title: str) -> Table:
     rows = [
-        (name, *map(_in_tens, counts), number(auc, 3))
+        (name, *map(_in_tens, counts), number(auc if MIN_ROWS <= sum(counts) <= metrics.n_rows - MIN_ROWS else None, 3))
         for name, counts, auc in zip(names, metrics.confusion, metrics.auc, strict=True)
     ]
     return Table(
@@ -100,7 +101,8 @@ def _class_section(part: PartyModel, name: str, prefix: str, sets: Sequence[Eval
     if sets:
         note = (
             "AUC, Gini and KS judge the score of the class. Log loss, Brier score and accuracy judge its probability"
-            " among those of all classes. A row is positive if it has the class."
+            " among those of all classes. Accuracy counts the groups of the charts. A row is positive if it has the"
+            " class."
         )
         blocks.append(figures_table(sets, of_what=of_what, note=note))
     sections = [

@@ -138,10 +138,10 @@ def search_section(model: PartyModel) -> Section | None:
 
 def _summary(model: PartyModel, sets: Sequence[Evaluated], later: Later) -> list[Block]:
     statements = []
-    if sets and sets[0].metrics.auc is not None and model.classes is None:
+    auc = sets[0].figure("auc") if sets and model.classes is None else None
+    if auc is not None:
         statements.append(
-            f"On the {sets[0].title}, a positive row has a higher score than a negative one in"
-            f" {sets[0].metrics.auc:.1%} of all pairs."
+            f"On the {sets[0].title}, a positive row has a higher score than a negative one in {auc:.1%} of all pairs."
         )
     remarks = _remarks(model, sets, later)
     return [
@@ -188,8 +188,8 @@ def _falls(sets: Sequence[Evaluated]) -> list[str]:
     if first is None:
         return []
     return [
-        f"The AUC on the {each.title}, {number(each.metrics.auc, 3)}, is below the 95% interval of that on the"
+        f"The AUC on the {each.title}, {number(each.figure('auc'), 3)}, is below the 95% interval of that on the"
         f" {sets[0].title}."
         for each in sets[1:]
-        if each.metrics.auc is not None and each.metrics.auc < first[0]
+        if (auc := each.figure("auc")) is not None and auc < first[0]
     ]

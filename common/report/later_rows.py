@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from trilateral.common.base.errors import ConfigError, DataError
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.model.assessment import evaluate_class
@@ -147,10 +149,11 @@ def _look_at_classes(model: PartyModel, scores: Path, labels: Labels | None, cou
     logs = log_probabilities(rows.scores, classes.calibration)
     threshold, seed = _threshold_of(dataset), model.job.seed
     of_classes = []
+    has_few = bool(np.bincount(rows.classes, minlength=len(classes.names)).min() < MIN_ROWS)
     for place, own in enumerate(rows_of_classes(len(logs), len(classes.names), seed)):
         u, y, odds = rows.scores[:, place], one_vs_rest(rows.classes, place), odds_of_class(logs, place)
         of_set = evaluate_class("later", u, y, odds, own, threshold=threshold, seed=seed)
-        evaluated = replace(Evaluated.of(of_set), title=_title(name))
+        evaluated = replace(Evaluated.of(of_set), title=_title(name), others_few=has_few)
         of_classes.append(LabelledRows(evaluated, calibration_drift(u, odds, y, threshold)))
     return Later(Shift(0, {}), of_classes=of_classes, class_metrics=measure_classes(rows.scores, rows.classes, logs))
 
@@ -204,7 +207,7 @@ def stability_section(model: PartyModel, later: Later) -> Section | None:
 def drift_blocks(labelled: LabelledRows) -> Sequence[Block]:
     """Describe whether probabilities are right."""
     drift, caption = labelled.drift, f"Whether the probabilities of the {labelled.evaluated.title} are right"
-    if drift.metrics.n_rarer < MIN_ROWS:
+    if labelled.evaluated.hides_numbers:
         return [Facts(caption, [("figures", f"none: fewer than {MIN_ROWS} rows of a label")])]
     rows = [
         ("observed positives over expected ones", number(drift.ratio, 3)),

@@ -15,6 +15,7 @@ from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 from trilateral.common.report import charts
 from trilateral.common.report.contents import (
+    NO_FIGURE,
     SQUARE,
     Block,
     Chart,
@@ -36,6 +37,8 @@ NAMES = {
     "test": "test set",
     "out_of_time": "out-of-time set",
 }
+SHOWN = (("auc", "AUC"), ("gini", "Gini"), ("ks", "KS"), ("log_loss", "Log loss"), ("brier", "Brier score"))
+"""Names and titles of the figures."""
 N_ROWS = 15
 """Thresholds in the table."""
 LOWEST_COSTS = (
@@ -58,6 +61,27 @@ class Evaluated:
     metrics: HoldoutMetrics
     groups: ScoreGroups | None
     intervals: Intervals | None = None
+    others_few: bool = False
+    """Whether few rows have another of several classes. Their number would follow from those of all other classes."""
+
+    @property
+    def has_few(self) -> bool:
+        """Whether few rows have a label. Figures would say which: the AUC of a single positive row is its rank."""
+        return self.metrics.n_rarer < MIN_ROWS
+
+    @property
+    def hides_numbers(self) -> bool:
+        """Whether nothing may say how many rows have a label."""
+        return self.others_few or self.has_few
+
+    def figure(self, name: str) -> float | None:
+        """Return a figure of the metrics by its name; None if it is not known or few rows have a label."""
+        value: float | None = None if self.has_few else getattr(self.metrics, name)
+        return value
+
+    def interval(self, name: str, digits: int = 3) -> str:
+        """Return the interval of a figure with so many decimals; an empty text without one."""
+        return interval(None if self.has_few or self.intervals is None else getattr(self.intervals, name), digits)
 
     @classmethod
     def of(cls, evaluated: EvaluatedSet) -> "Evaluated":
@@ -80,15 +104,10 @@ def evaluated_sets(model: PartyModel) -> list[Evaluated]:
 
 def key_figures(evaluated: Evaluated) -> list[Figure]:
     """Return the figures at the top of a report."""
-    metrics, ends = evaluated.metrics, evaluated.intervals
     figures = [
-        Figure("AUC", number(metrics.auc, 3), _note(interval(ends.auc if ends else None))),
-        Figure("Gini", number(metrics.gini, 3), _note(interval(ends.gini if ends else None))),
-        Figure("KS", number(metrics.ks, 3), _note(interval(ends.ks if ends else None))),
-        Figure("Log loss", number(metrics.log_loss, 3), _note(interval(ends.log_loss if ends else None))),
-        Figure("Brier score", number(metrics.brier, 3), _note(interval(ends.brier if ends else None))),
+        Figure(title, number(evaluated.figure(name), 3), _note(evaluated.interval(name))) for name, title in SHOWN
     ]
-    return [*figures, Figure("Rows", f"{metrics.n_rows:,}", evaluated.title)]
+    return [*figures, Figure("Rows", f"{evaluated.metrics.n_rows:,}", evaluated.title)]
 
 
 def _note(ends: str) -> str:
@@ -106,6 +125,8 @@ def quality_section(sets: Sequence[Evaluated]) -> Section:
         Text(
             "AUC: the probability that a positive row has a higher score than a negative one."
             " Gini: 2 AUC \N{MINUS SIGN} 1. KS: the largest gap between the shares of both labels up to a score."
+            " Accuracy: the share of rows that are predicted right if each group of the charts is on one side of the"
+            " threshold, as its mean probability says."
             " Log loss and Brier score judge the calibrated probabilities; lower is better. Intervals come from the"
             " bootstrap: they say how much chance there is in the choice of the rows, and not in the model."
         ),
@@ -122,25 +143,31 @@ def figures_table(sets: Sequence[Evaluated], *, of_what: str = "", note: str = "
         of_what: which model it is, if the report has several.
         note: explains the figures.
     """
-    names = (("auc", "AUC"), ("gini", "Gini"), ("ks", "KS"), ("log_loss", "log loss"), ("brier", "Brier score"))
-    rows = [[title, *(_figure(each, name) for each in sets)] for name, title in names]
+    rows = [[title, *(_figure(each, name) for each in sets)] for name, title in SHOWN]
     metrics = [each.metrics for each in sets]
-    rows.append(["accuracy", *(f"{number(each.accuracy)} at {each.threshold:g}" for each in metrics)])
+    rows.append(["accuracy by groups", *map(_accuracy, sets)])
     rows.append(["rows", *(f"{each.n_rows:,}" for each in metrics)])
-    rows.append(["positive rows", *map(_rate, metrics)])
+    rows.append(["positive rows", *map(_rate, sets)])
     return Table(f"Figures with 95% intervals{of_what}", ("figure", *(each.title for each in sets)), rows, note=note)
 
 
 def _figure(evaluated: Evaluated, name: str) -> str:
-    ends = interval(None if evaluated.intervals is None else getattr(evaluated.intervals, name), 4)
-    figure = number(getattr(evaluated.metrics, name))
+    ends = evaluated.interval(name, 4)
+    figure = number(evaluated.figure(name))
     return f"{figure} ({ends})" if ends else figure
 
 
-def _rate(metrics: HoldoutMetrics) -> str:
-    if metrics.n_rarer < MIN_ROWS:
+def _accuracy(evaluated: Evaluated) -> str:
+    if evaluated.groups is None:
+        return NO_FIGURE
+    threshold = evaluated.metrics.threshold
+    return f"{number(evaluated.groups.accuracy(threshold))} at {threshold:g}"
+
+
+def _rate(evaluated: Evaluated) -> str:
+    if evaluated.hides_numbers:
         return f"fewer than {MIN_ROWS} rows of a label"
-    return share(metrics.n_positive / metrics.n_rows)
+    return share(evaluated.metrics.n_positive / evaluated.metrics.n_rows)
 
 
 def _ranking(each: Evaluated) -> list[Block]:
@@ -217,7 +244,7 @@ def calibration_section(model: PartyModel, sets: Sequence[Evaluated]) -> Section
         rows.append(("probability p of a score u", formula(model.calibration)))
     if model.calibration_summary is not None:
         rows.append(("probabilities are", model.calibration_summary))
-    if model.calibration_report is not None:
+    if model.calibration_report is not None and not (sets and sets[0].has_few):
         rows.append(("log loss without calibration", number(model.calibration_report.before.log_loss)))
         rows.append(("log loss with calibration", number(model.calibration_report.after.log_loss)))
     drawn = [each for each in sets if each.groups is not None]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from trilateral.common.base.progress import duration
+from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 from trilateral.common.jobs.history_file import REST, seconds_by_work
 from trilateral.common.report import charts
 from trilateral.common.report.contents import (
@@ -119,10 +120,16 @@ def _bytes_by_kind(files: JobFiles, direction: str) -> Counter[str]:
     return counts
 
 
+def _has_few(evaluation: Line) -> bool:
+    """Return whether few rows have a label, as far as it is known: the coordinator knows no numbers of labels."""
+    n_positive, n_rows = evaluation.get("n_positive"), evaluation.get("n_rows")
+    return n_positive is not None and n_rows is not None and min(n_positive, n_rows - n_positive) < MIN_ROWS
+
+
 def _evaluations(files: JobFiles) -> Table | None:
-    """Return the evaluations on the hold-out rows during the training."""
+    """Return the evaluations on the hold-out rows in the training; None without any, or if few rows have a label."""
     evaluated = [(line, line["evaluation"]) for line in files.history if line.get("evaluation")]
-    if not evaluated:
+    if not evaluated or any(_has_few(each) for _, each in evaluated):
         return None
     rows = [
         (str(line["round"]), str(line["epoch"]), number(each.get("log_loss")), number(each.get("auc")))

@@ -247,6 +247,21 @@ def test_a_small_bin_is_merged_before_the_host_is_told(keep_from: int, ordered: 
     assert smallest(strict.results[Role.HOST].merged[0]) >= 20
 
 
+@pytest.mark.parametrize("keep_from", [0, 1])
+def test_a_host_that_calls_all_other_rows_missing_is_not_told_the_labels_of_a_few(keep_from: int) -> None:
+    labels = np.where(np.random.default_rng(5).random(2_000) < 0.3, 1.0, -1.0)
+    few = np.arange(2_000) < 10
+    host = host_data(np.where(few, 0, 1).astype(np.uint8)[:, np.newaxis], has_missing=True)
+    host = replace(host, bins=[replace(fine, keep_from=keep_from) for fine in host.bins])
+
+    lax = count_labels(host, guest_data(labels), rule=MergeRule(8, 1, 1))
+    strict = count_labels(host, guest_data(labels), rule=MergeRule(8, 1, 20))
+
+    # A bin of the ten rows would tell how many of them are positive.
+    assert lax.results[Role.HOST].merged[0].n_positive[0] == (labels[few] > 0).sum()
+    assert strict.results[Role.HOST].merged[0].n_positive == ((labels > 0).sum(),)
+
+
 def test_the_coordinator_sees_no_count_and_the_host_none_that_the_guest_keeps() -> None:
     codes = np.stack([np.arange(640) % 8] * 3, axis=1)
     labels = np.where(np.arange(640) % 8 < 3, 1.0, -1.0)

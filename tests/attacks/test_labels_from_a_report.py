@@ -22,7 +22,9 @@ from trilateral.common.data.model.classes import (
 )
 from trilateral.common.data.model.score_groups import ScoreGroups
 from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
+from trilateral.common.protocol.evaluation import measure
 from trilateral.common.protocol.logistic import probability
+from trilateral.common.report.quality import Evaluated, figures_table, key_figures
 
 
 def _people(seed: int = 0) -> tuple[FloatVector, FloatVector]:
@@ -138,6 +140,60 @@ def test_the_bounds_of_groups_are_the_scores_of_no_person() -> None:
     groups = ScoreGroups.of(scores, labels, scores)
     assert groups is not None
     assert not set(groups.bounds) & set(scores.tolist())
+
+
+def _one_above_the_threshold(seed: int) -> tuple[FloatVector, FloatVector, int]:
+    """Return people of whom one alone has a probability above 1/2, and another one near it with the other label."""
+    rng = np.random.default_rng(seed)
+    scores = np.minimum(rng.normal(-2, 0.7, size=4000), -0.01)
+    scores[0] = 0.1
+    labels = np.where(rng.random(4000) < probability(scores), 1.0, -1.0)
+    near = np.argsort(-scores)
+    return scores, labels, next(int(each) for each in near if labels[each] != labels[0])
+
+
+def test_the_accuracy_of_all_rows_would_tell_the_label_of_a_person_alone_above_the_threshold() -> None:
+    read = []
+    for seed in range(20):
+        scores, labels, _ = _one_above_the_threshold(seed)
+        n_positive = sum(_groups(scores, labels).n_positive)
+        n_right = 4000 * round(measure(scores, labels, scores).accuracy, 4)
+        read.append((round((n_right - 4000 + 1 + n_positive) / 2), labels[0] > 0))
+    assert {is_positive for _, is_positive in read} == {False, True}
+    assert all(found == is_positive for found, is_positive in read)
+
+
+def test_the_accuracy_in_a_report_does_not_change_with_this_label() -> None:
+    for seed in range(20):
+        scores, labels, other = _one_above_the_threshold(seed)
+        swapped = labels.copy()
+        swapped[[0, other]] = labels[[other, 0]]
+        groups = [_groups(scores, each) for each in (labels, swapped)]
+        assert groups[0].n_positive == groups[1].n_positive
+        shown = [
+            figures_table([Evaluated("holdout", "rows", measure(scores, each, scores), group)]).rows
+            for each, group in zip((labels, swapped), groups, strict=True)
+        ]
+        (accuracy,), (same,) = ([row[1] for row in rows if "accuracy" in row[0]] for rows in shown)
+        assert accuracy == same
+
+
+def test_the_auc_of_a_single_positive_row_is_its_rank_and_a_report_leaves_it_out() -> None:
+    rng = np.random.default_rng(3)
+    scores = rng.normal(size=4000)
+    for positive in range(5):
+        labels = np.where(np.arange(4000) == positive, 1.0, -1.0)
+        metrics = measure(scores, labels, scores)
+        assert metrics.auc is not None
+        # With four decimals, the AUC says who it is.
+        assert np.argsort(scores)[round(round(metrics.auc, 4) * 3999)] == positive
+        evaluated = Evaluated("later", "rows", metrics, ScoreGroups.of(scores, labels, scores))
+        shown = figures_table([evaluated]).rows
+        assert {row[0]: row[1] for row in shown if row[1] != "\N{EN DASH}"} == {
+            "rows": "4,000",
+            "positive rows": "fewer than 10 rows of a label",
+        }
+        assert [each.value for each in key_figures(evaluated)] == ["\N{EN DASH}"] * 5 + ["4,000"]
 
 
 def _people_of_classes(n_rows: int) -> tuple[FloatMatrix, ClassNumbers]:

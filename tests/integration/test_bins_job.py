@@ -203,17 +203,23 @@ async def test_each_bin_that_is_told_has_the_fewest_rows_of_each_label_that_the_
         assert all(min(each.n_positive or 0, each.n_rows - (each.n_positive or 0)) >= fewest for each in bins)
 
 
-async def test_the_host_is_told_why_a_column_has_no_bins(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("method", "whose"), [("supervised", "guest"), ("width", "host")])
+async def test_the_host_is_told_why_a_column_has_no_bins(tmp_path: Path, method: str, whose: str) -> None:
     write_tables(tmp_path, n_rows=300)
     policies = PERMITTED | {Role.GUEST: PERMITTED[Role.GUEST] | {"min_bin_label_count": 100}}
     configs = configured(make_configs(tmp_path), policies)
+    dataset = configs[Role.HOST].datasets[DATASET]
+    binning = BinningConfig.model_validate({"method": method})
+    preprocessing = dataset.preprocessing.model_copy(update={"binning": binning})
+    datasets = {DATASET: dataset.model_copy(update={"preprocessing": preprocessing})}
+    configs[Role.HOST] = configs[Role.HOST].model_copy(update={"datasets": datasets})
     async with serving(configs) as client:
         status = await train_over_localhost(client, BINS)
     assert status.state == JOB_STATE_FINISHED, status.detail
     host = bins_of(configs, Role.HOST)
     assert not host.columns
     assert set(host.left_out.values()) == {
-        "too few rows for two bins, by the guest's `min_share` and policy.min_bin_label_count"
+        f"too few rows for two bins, by the {whose}'s `min_share` and the guest's policy.min_bin_label_count"
     }
 
 

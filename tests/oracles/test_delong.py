@@ -98,4 +98,8 @@ def test_a_single_row_of_a_label_is_refused() -> None:
 def test_the_psi_of_two_models_is_zero_for_equal_scores_alone() -> None:
     first, second, _ = rows(2000, 5)
     assert score_psi(first, first) == 0
+    # All rows of a scorecard's bins stay in their groups if a weight changes in its last digits.
+    few = np.random.default_rng(1).choice([-1.2, 0.3, 2.0], 1000, p=[0.8, 0.15, 0.05])
+    assert score_psi(few, few * (1 + 1e-9)) == score_psi(few, few * (1 - 1e-9)) == 0
+    assert score_psi(few, np.where(few == 2.0, 0.3, few)) > 0.05
     assert score_psi(first, second) > 0

@@ -73,6 +73,10 @@ def test_what_follows_from_a_threshold(rows: Rows) -> None:
         assert rows.groups.confusion(place) == (tp, fp, fn, tn)
         accuracy = (tp + shown.n_negative - fp) / 3000
         assert accuracy == accuracy_score(rows.y, np.where(rows.u > bound, 1.0, -1.0))
+    of_group = np.array(rows.groups.mean_probability)[np.searchsorted(rows.groups.bounds, rows.u)]
+    for threshold in (0.01, 0.2, 0.5, 0.99):
+        expected = accuracy_score(rows.y, np.where(of_group > threshold, 1.0, -1.0))
+        assert rows.groups.accuracy(threshold) == pytest.approx(expected)
     table = columns(shown.table)
     place = len(table["score"]) // 2
     bound = rows.groups.bounds[int(np.argmin(np.abs(np.array(rows.groups.bounds) - table["score"][place])))]

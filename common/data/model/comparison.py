@@ -12,7 +12,6 @@ from trilateral.common.data.model.distributions import NumberDistribution, psi
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.model.reasons import Places
 from trilateral.common.data.model.scoring import score_table
-from trilateral.common.data.preprocessing.terms import CategoryColumn
 from trilateral.common.data.tables.id_list import Ids
 
 _Z95 = 1.959963984540054
@@ -110,18 +109,24 @@ def remarks_on(first: PartyModel, second: PartyModel) -> list[str]:
 
 
 def _references(model: PartyModel) -> dict[str, str]:
-    return {each.name: each.reference_name for each in model.steps.columns if isinstance(each, CategoryColumn)}
+    return {each.name: each.reference_name for each in model.steps.columns if each.reference_name is not None}
 
 
 def score_psi(first: FloatVector, second: FloatVector) -> float:
     """Return the PSI of the second model's scores against the first model's, of the same rows.
 
+    The bounds of the groups lie between scores of the first model. A scorecard gives many rows the same score: on a
+    bound, all of them would change the group with the last digit of a weight.
+
     Args:
         first: scores by the first model, whose deciles are the groups; shape (n_rows,).
         second: scores by the second model, shape (n_rows,).
     """
-    distribution = NumberDistribution.of(first)
-    return psi(distribution.counts, distribution.count(second))
+    deciles, values = NumberDistribution.of(first), np.unique(first)
+    places = np.searchsorted(values, deciles.bounds)
+    between = np.unique((values[places] + values[places + 1]) / 2)
+    counts = [np.bincount(np.searchsorted(between, each), minlength=len(between) + 1) for each in (first, second)]
+    return psi(*counts)
 
 
 def compare_own_scores(first: PartyModel, second: PartyModel, dataset: DatasetConfig) -> OwnScores:

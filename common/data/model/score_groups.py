@@ -215,6 +215,17 @@ class ScoreGroups(Settings):
             true_negative=sum(self.n_negative[low]),
         )
 
+    def accuracy(self, threshold: float) -> float:
+        """Return the share of the rows that are on their side of a threshold on the probability, by whole groups.
+
+        The accuracy of all rows counts labels on both sides of the threshold, of which one may have a single row.
+
+        Args:
+            threshold: a group of a larger mean probability is predicted to be positive.
+        """
+        is_above = np.array(self.mean_probability) > threshold
+        return float(np.where(is_above, self.n_positive, self.n_negative).sum() / self.n_rows.sum())
+
     def merged(self, max_groups: int) -> Self:
         """Return fewer groups, of about equal size: neighbours count together.
 

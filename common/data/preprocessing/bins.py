@@ -133,6 +133,15 @@ class BinnedColumn(FittedColumn):
         return [each for each in range(len(self.bins)) if each != largest]
 
     @property
+    def reference_name(self) -> str | None:
+        """See the base. Bins with WOE have none."""
+        if self.woe:
+            return None
+        (reference,) = {*range(len(self.bins))} - {*self._with_term}
+        label: str = self.labels[reference]
+        return label
+
+    @property
     def terms(self) -> list[str]:
         """Names of the terms."""
         return [f"{self.name} WOE"] if self.woe else [self.labels[each] for each in self._with_term]

@@ -67,6 +67,11 @@ class FittedColumn(Settings, ABC):
         """Names of the terms."""
 
     @property
+    def reference_name(self) -> str | None:
+        """What the terms are compared with because it has no term, for people; None if there is no such thing."""
+        return None
+
+    @property
     @abstractmethod
     def binary(self) -> list[bool]:
         """For each term, whether it is 0 or 1 in every row."""
@@ -185,7 +190,7 @@ class CategoryColumn(FittedColumn):
 
     @property
     def reference_name(self) -> str:
-        """What the reference is, for people."""
+        """See the base."""
         if self.reference is not None:
             return repr(self.reference)
         return "missing values" if self.missing == "reference" else "all other values"

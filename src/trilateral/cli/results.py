@@ -12,7 +12,6 @@ from trilateral.common.data.model.export import INTERCEPT, ratio_text, weights_o
 from trilateral.common.data.model.inference import IN_DOUBT, ChiSquareTest, Inference, ModelFit
 from trilateral.common.data.model.model_file import Classes, EvaluatedEpoch, PartyModel, is_by_auc, load_model
 from trilateral.common.data.party_data import describe_left_out
-from trilateral.common.data.preprocessing.terms import CategoryColumn
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 
@@ -62,10 +61,10 @@ def print_part(model: PartyModel, console: Console) -> None:
         " standard deviation, and the other terms stay the same. It applies to the score before calibration. Terms are"
         " sorted by their weight per standard deviation. Terms without one are 0 or 1, or were not standardised.",
     )
-    references = [each for each in model.steps.columns if isinstance(each, CategoryColumn)]
+    references = [each for each in model.steps.columns if each.reference_name is not None]
     if references:
         compared = ", ".join(f"{each.name!r} with {each.reference_name}" for each in references)
-        _say(console, f"Categories are compared with the largest one, which has no term: {compared}.")
+        _say(console, f"Categories and bins are compared with the largest one, which has no term: {compared}.")
     if model.inference is not None:
         console.print()
         _print_inference(model.inference, console)

@@ -208,6 +208,11 @@ def test_the_environment_reaches_a_dataset_whose_name_has_capitals(tmp_path: Pat
         ("{path: a, features: [x, 3]}", "datasets.credit.features.1: expected text"),
         ("{path: a, features: x}", "datasets.credit.features: expected a list, such as [a, b], not x"),
         ("{path: a, features: [x], exclude: [y]}", "datasets.credit: `features` and `exclude` cannot be combined"),
+        (
+            "{path: a, preprocessing: {binning: {columns: {age: {method: equal}}}}}",
+            "datasets.credit.preprocessing.binning.columns.age.method: expected supervised, quantile, width or none or"
+            " a list, such as [a, b], not equal",
+        ),
         ("a.csv", "datasets.credit: expected nested keys with values, not a.csv"),
     ],
 )
@@ -233,6 +238,7 @@ def test_a_datasets_name_is_checked_too(tmp_path: Path) -> None:
         ("datasets: [a]", "datasets: expected nested keys with values"),
         ("pears: 1", "pears: unknown key; did you mean peers?"),
         ("min_batch: 50", "min_batch: unknown key; it belongs to policy"),
+        ("path: people.csv", "path: unknown key; it belongs to datasets.NAME"),
         ("policy: {state: here}", "policy.state: unknown key; it belongs at the top level"),
     ],
 )

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trilateral.common.protocol.binning import (
+    FineBins,
     MergeRule,
+    find_groups,
     information_values,
     merge_bins,
     merge_small,
@@ -101,3 +103,33 @@ def test_woe_is_the_log_of_the_odds_relative_to_all_rows() -> None:
     # The bin with more positive rows than on average has the positive value.
     assert woe == pytest.approx([math.log((30 / 70) / (40 / 160)), math.log((10 / 90) / (40 / 160))])
     assert information_values(positive, negative).sum() == pytest.approx(total_iv(positive, negative))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=2, max_size=8),
+    st.integers(1, 60),
+    st.integers(1, 30),
+    st.sampled_from([0, 1, 30]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_each_bin_that_is_told_follows_the_rule_or_is_the_only_one(
+    counts: list[tuple[int, int]], min_rows: int, min_of_label: int, keep_from: int, ordered: bool, has_missing: bool
+) -> None:
+    positive, negative = np.array(counts).T
+    fine = FineBins(tuple((positive + negative).tolist()), ordered, has_missing, keep_from)
+
+    groups = find_groups(fine, positive, MergeRule(8, min_rows, min_of_label))
+
+    assert sorted({*groups}) == list(range(max(groups) + 1))
+    if max(groups):
+        of_label = [np.bincount(groups, weights=each) for each in (positive, negative)]
+        assert np.min(of_label) >= min_of_label
+        assert np.sum(of_label, axis=0).min() >= (keep_from or min_rows)
+
+
+@pytest.mark.parametrize("keep_from", [0, 1])
+def test_few_values_beside_many_missing_ones_have_no_bin_of_their_own(keep_from: int) -> None:
+    fine = FineBins((10, 990), True, True, keep_from)
+    assert find_groups(fine, np.array([3, 300]), MergeRule(8, 5, 20)) == [0, 0]
+    assert find_groups(fine, np.array([3, 300]), MergeRule(8, 5, 3)) == [0, 1]

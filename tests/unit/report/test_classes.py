@@ -23,7 +23,7 @@ from trilateral.common.data.party_data import load_party_data
 from trilateral.common.data.preprocessing.few_rows import MIN_ROWS
 from trilateral.common.protocol.messages import Result
 from trilateral.common.report.classes import class_sections
-from trilateral.common.report.contents import Facts, Thresholds
+from trilateral.common.report.contents import NO_FIGURE, Facts, Table, Thresholds
 from trilateral.common.report.later_rows import Later, LaterRows, look_at_later
 
 N = 2400
@@ -190,9 +190,19 @@ def test_no_figure_says_how_few_rows_have_a_class(folder: Path, model: PartyMode
     dataset = DatasetConfig(path=folder / "few.csv", label=LabelConfig(column="home", classes=CLASSES))
     looked = look_at_later(model, LaterRows(scores=folder / "scores.csv", labels=("few", dataset)))
     assert model.classes is not None
-    section = class_sections(model, model.classes, looked)[2]
-    facts = [block for block in section.blocks if isinstance(block, Facts)]
-    assert [each.rows for each in facts] == [[("figures", "none: fewer than 10 rows of a label")]]
+    # Those of the other classes, too: the number of all rows is known.
+    for section in class_sections(model, model.classes, looked)[1:]:
+        facts = [block for block in section.blocks if isinstance(block, Facts)]
+        assert [each.rows for each in facts] == [[("figures", "none: fewer than 10 rows of a label")]]
+        (figures,) = (block for block in section.blocks if isinstance(block, Table))
+        (rates,) = (row[1:] for row in figures.rows if row[0] == "positive rows")
+        assert rates[0].endswith("%")
+        assert rates[1] == "fewer than 10 rows of a label"
+        aucs = [row[2] for row in figures.rows if row[0] == "AUC"]
+        assert (aucs == [NO_FIGURE]) is ("class rent" in figures.caption)
+    (of_all,) = (block for block in class_sections(model, model.classes, looked)[0].blocks[1:])
+    assert isinstance(of_all, Table)
+    assert [row[-1] == NO_FIGURE for row in of_all.rows] == [name == "rent" for name in CLASSES]
 
 
 @pytest.mark.parametrize(

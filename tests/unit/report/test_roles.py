@@ -22,7 +22,7 @@ from trilateral.common.report.job import job_report
 from trilateral.common.report.job_files import JobFiles, read_job
 from trilateral.common.report.later_rows import Later, LaterRows, look_at_later, stability_section
 from trilateral.common.report.model_sections import data_section, terms_section
-from trilateral.common.report.quality import evaluated_sets
+from trilateral.common.report.quality import calibration_section, evaluated_sets
 from trilateral.common.report.training import training_section
 
 NO_LATER = Later(Shift(0, {}))
@@ -185,6 +185,26 @@ def test_evaluations_during_the_training_and_rounds_without_times_are_shown(file
     section = training_section(replace(files[Role.COORDINATOR], history=lines))
     assert section is not None
     assert "1 | 1 | 0.6100 | \N{EN DASH}" in text_of(section)
+
+
+@pytest.mark.parametrize(("n_positive", "is_shown"), [(9, False), (10, True), (391, False)])
+def test_evaluations_on_few_rows_of_a_label_are_left_out(
+    files: dict[Role, JobFiles], n_positive: int, is_shown: bool
+) -> None:
+    evaluation = {"log_loss": 0.6123, "auc": 0.7, "n_rows": 400, "n_positive": n_positive}
+    lines: list[dict[str, Any]] = [{"round": 1, "epoch": 1, "loss": 0.5, "evaluation": evaluation}]
+    section = training_section(replace(files[Role.GUEST], history=lines))
+    assert section is not None
+    assert ("0.6123" in text_of(section)) is is_shown
+
+
+def test_the_log_loss_of_the_calibration_is_left_out_if_few_rows_have_a_label(files: dict[Role, JobFiles]) -> None:
+    model = files[Role.GUEST].model
+    assert model is not None
+    (first, *_) = evaluated_sets(model)
+    few = replace(first, metrics=replace(first.metrics, n_positive=7), groups=None)
+    shown = [text_of(calibration_section(model, sets)) for sets in ([first], [few])]
+    assert ["log loss without calibration" in each for each in shown] == [True, False]
 
 
 def test_a_job_without_rounds_has_a_report_at_the_coordinator(files: dict[Role, JobFiles]) -> None:
