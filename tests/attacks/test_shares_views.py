@@ -24,7 +24,7 @@ from trilateral.common.shares.keys import Purpose
 
 WHOLE = JobConfig(name="job", dataset="data", protocol="shares", epochs=4, tolerance=0.0, holdout=0.2, evaluate_every=2)
 BATCHES = WHOLE.model_copy(update={"algorithm": Sgd(), "batch": 40, "epochs": 2, "evaluate_every": 1})
-INFERENCE = WHOLE.model_copy(update={"inference": True, "epochs": 2})
+INFERENCE = WHOLE.model_copy(update={"inference": True, "epochs": 3})
 FOLDS = WHOLE.model_copy(update={"folds": 2, "l1": 0.01, "epochs": 2, "evaluate_every": None})
 JOBS = pytest.mark.parametrize(
     "job", [WHOLE, BATCHES, INFERENCE, FOLDS], ids=["whole set", "batches", "inference", "folds"]
