@@ -134,7 +134,7 @@ class SlopeFormat:
         scale, fine = scales(fmt, n_train)
         return cls(fmt, n_train, fourth_bits, scale, fine)
 
-    @property
+    @cached_property
     def series(self) -> InferenceSeries:
         """The series of the step."""
         return inference_series(self.fmt.series)

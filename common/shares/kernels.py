@@ -40,6 +40,7 @@ __all__ = [
     "deal_waves",
     "mask",
     "residual",
+    "scale",
     "score_part",
     "stream",
 ]
